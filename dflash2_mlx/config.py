@@ -1,0 +1,137 @@
+"""Parameters as frozen dataclasses, checked on construction. Knows no MLX."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from dflash2_mlx.errors import UsageError
+
+Acceptance = Literal["coupled", "rejection"]
+MAX_TOP_LOGPROBS = 20
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"{name} is {value!r}, which is not a number. Give a number from {low} to {high}.")
+    if not low <= value <= high:
+        raise UsageError(f"{name} is {value}, outside its range. Give a number from {low} to {high}.")
+
+
+def _whole(name: str, value: int, low: int, high: int = 2**63 - 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name} is {value!r}, which is not a whole number.")
+    if not low <= value <= high:
+        top = f" to {high}" if high < 2**63 - 1 else " upwards"
+        raise UsageError(f"{name} is {value}, outside its range. Give a whole number from {low}{top}.")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the target's token is chosen. The defaults are greedy decoding without any change of logits.
+
+    temperature: 0 is greedy. top_p: 1 is off. top_k: 0 is off. min_p: 0 is off.
+    seed: any int; None draws one. repetition_penalty: 1 is off, over prompt and output.
+    presence_penalty, frequency_penalty: 0 is off, over the output only.
+    logit_bias: token id -> number added to its logit. logprobs: None is off, N reports the N likeliest (0..20).
+
+    Raises: UsageError for a value outside its range.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _between("temperature", self.temperature, 0.0, 100.0)
+        _between("top_p", self.top_p, 0.0, 1.0)
+        _whole("top_k", self.top_k, 0)
+        _between("min_p", self.min_p, 0.0, 1.0)
+        _between("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        _between("presence_penalty", self.presence_penalty, -100.0, 100.0)
+        _between("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise UsageError(f"seed is {self.seed!r}, which is not a whole number.")
+        for token, bias in self.logit_bias.items():
+            _whole("logit_bias token id", token, 0)
+            _between(f"logit_bias of token {token}", bias, -1000.0, 1000.0)
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+
+    @property
+    def penalised(self) -> bool:
+        """Whether any penalty depends on the tokens so far."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParams:
+    """How far and how wide the loop runs.
+
+    max_tokens: at most so many tokens, None = to the end of the context; 0 = an empty answer.
+    block_size: rows of a block, anchor included; None = chosen for the pair; 1 = plain decoding.
+    acceptance: `coupled` (a seed gives the same text at any block size) or `rejection`.
+    end_tokens: ids that end the answer. prefill_chunk: prompt tokens a forward pass.
+
+    Raises: UsageError for a value outside its range.
+    """
+
+    max_tokens: int | None = None
+    block_size: int | None = None
+    acceptance: Acceptance = "coupled"
+    end_tokens: frozenset[int] = frozenset()
+    prefill_chunk: int = 2048
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens, 0)
+        if self.block_size is not None:
+            _whole("block_size", self.block_size, 1)
+        if self.acceptance not in ("coupled", "rejection"):
+            raise UsageError(f"acceptance is {self.acceptance!r}. Give coupled or rejection.")
+        _whole("prefill_chunk", self.prefill_chunk, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadParams:
+    """Which two checkpoints make the pair.
+
+    model: folder, repository id (`owner/name` or `owner/name@revision`) or alias. draft: the same, None = the
+    drafter known for this model, if one is. draft_bits: quantise the drafter on load (4 or 8).
+    speculate: False = plain decoding, the drafter is not loaded. require_draft: no drafter is an error.
+
+    Raises: UsageError for values that contradict each other.
+    """
+
+    model: str
+    draft: str | None = None
+    draft_bits: int | None = None
+    draft_revision: str | None = None
+    speculate: bool = True
+    require_draft: bool = False
+
+    def __post_init__(self) -> None:
+        if self.draft_bits not in (None, 4, 8):
+            raise UsageError(f"draft_bits is {self.draft_bits}. Give 4 or 8, or leave it out for the stored precision.")
+        if not self.speculate and (self.draft or self.require_draft):
+            raise UsageError("no-draft excludes draft and require-draft. Drop one of them.")
+
+
+def stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    """`stop` as a tuple of non-empty strings.
+
+    Raises: UsageError for an empty string, which would end every answer at once.
+    """
+    strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    for string in strings:
+        if not isinstance(string, str) or not string:
+            raise UsageError(f"a stop string is {string!r}. Give a non-empty text.")
+    return strings

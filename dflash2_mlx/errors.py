@@ -1,0 +1,49 @@
+"""Every error a user can cause. Knows nothing else of the package.
+
+DFlash2Error                 exit 1: one line on stderr, no traceback
+|-- LoadError                a folder or repository is not a usable model
+|   |-- ConfigError          a config key is missing, out of range, or does not fit its partner
+|   |-- WeightsError         tensors missing, unexpected, cut or in a foreign format
+|   `-- UnsupportedError     the architecture cannot be served exactly, so it is not served at all
+|-- PromptError              nothing to answer, or more than the context holds
+|-- TemplateError            the chat template refused these messages or this setting
+`-- UsageError               exit 2: a parameter outside its range, or two that exclude each other
+
+A message has three parts: what happened with the values, why, what to type next.
+"""
+
+
+class DFlash2Error(Exception):
+    """Base of all errors that a user can cause; `str(error)` is the line to show."""
+
+    exit_code = 1
+
+
+class LoadError(DFlash2Error):
+    """A folder or repository is not a usable model. Check the path, or fetch it again."""
+
+
+class ConfigError(LoadError):
+    """A config key is missing, out of range, or does not fit the other model of the pair."""
+
+
+class WeightsError(LoadError):
+    """Tensors are missing, unexpected, cut short or stored in a foreign format."""
+
+
+class UnsupportedError(LoadError):
+    """The architecture cannot be rolled back exactly. Use a supported target, or plain mlx-lm."""
+
+
+class PromptError(DFlash2Error):
+    """The prompt is empty or longer than the context. Shorten it, or start a new conversation."""
+
+
+class TemplateError(DFlash2Error):
+    """The chat template refused the messages or a setting. Change the messages as it says."""
+
+
+class UsageError(DFlash2Error, ValueError):
+    """A parameter is outside its range or contradicts another one. See `--help`."""
+
+    exit_code = 2

@@ -1,0 +1,75 @@
+"""What the engine and the text layer say while they work: ints, floats and strings only, never an array."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Channel = Literal["reasoning", "answer", "tool_call"]
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilling:
+    """`done` of `total` prompt tokens are in the target's cache."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Raw log-softmax of the target for one committed token, before bias, penalties and temperature."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # (token, logprob), most likely first
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Tokens committed by one round: `accepted` of `drafted` draft tokens, then one of the target's own.
+
+    The first token of an answer needs no draft: it is a round with `drafted` 0.
+    """
+
+    tokens: tuple[int, ...]
+    drafted: int
+    accepted: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+    def cut(self, count: int) -> "Round":
+        """The same round ending after its first `count` tokens (an end token or a stop string fell there)."""
+        return Round(self.tokens[:count], self.drafted, min(self.accepted, count), self.logprobs[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The engine's last event: why no further token comes. `stop` here always means an end token."""
+
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of readable text; never half a character, never a part of a stop string or of a tag."""
+
+    channel: Channel
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One complete tool call as the model wrote it; `arguments` is a JSON object as text."""
+
+    name: str
+    arguments: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of an answer; `stop` is the stop string that ended it, if one did."""
+
+    reason: FinishReason
+    stop: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    warnings: tuple[str, ...] = field(default=())

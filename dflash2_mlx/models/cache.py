@@ -1,0 +1,77 @@
+"""Keys and values of the context rows that a draft layer can see. Knows mlx only.
+
+One buffer a layer, written left to right: context rows stay, a block's rows lie after them as scratch and are
+overwritten by the next round. Nothing is trimmed and nothing is re-ordered, so row order is position order.
+"""
+
+import mlx.core as mx
+
+_SPARE_ROWS = 256
+
+
+class ContextCache:
+    """Context keys and values of one draft layer; `window` None = every row is seen for ever."""
+
+    def __init__(self, window: int | None) -> None:
+        self._visible = None if window is None else window - 1
+        self._keys: mx.array | None = None
+        self._values: mx.array | None = None
+        self.rows = 0  # context rows in the buffer; the last one belongs to the position before the anchor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the buffer."""
+        return 0 if self._keys is None or self._values is None else self._keys.nbytes + self._values.nbytes
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._keys = self._values = None
+        self.rows = 0
+
+    def update(self, keys: mx.array, values: mx.array, context: int) -> tuple[mx.array, mx.array]:
+        """Store the first `context` rows for good, the others as scratch; what the block's queries may see.
+
+        keys, values: [1, kv_heads, context + block, head_dim]. Returns both as [1, kv_heads, seen + block, head_dim].
+        """
+        count = keys.shape[2]
+        self._make_room(keys, values, count)
+        assert self._keys is not None and self._values is not None
+        self._keys[..., self.rows : self.rows + count, :] = keys
+        self._values[..., self.rows : self.rows + count, :] = values
+        end = self.rows + count
+        self.rows += context
+        start = 0 if self._visible is None else max(0, self.rows - self._visible)
+        return self._keys[..., start:end, :], self._values[..., start:end, :]
+
+    def _make_room(self, keys: mx.array, values: mx.array, count: int) -> None:
+        """A buffer with room for `count` more rows: the old one, or a new one that keeps what can still be seen."""
+        if self._keys is not None and self.rows + count <= self._keys.shape[2]:
+            return
+        keep = self.rows if self._visible is None else min(self.rows, self._visible)
+        capacity = 2 * (keep + count) if self._visible is None else 2 * self._visible + count
+        self._keys = self._moved(self._keys, keys, keep, capacity + _SPARE_ROWS)
+        self._values = self._moved(self._values, values, keep, capacity + _SPARE_ROWS)
+        self.rows = keep
+
+    def _moved(self, old: mx.array | None, like: mx.array, keep: int, capacity: int) -> mx.array:
+        fresh = mx.zeros((1, like.shape[1], capacity, like.shape[3]), dtype=like.dtype)
+        if old is not None and keep:
+            fresh[..., :keep, :] = old[..., self.rows - keep : self.rows, :]
+        return fresh
+
+
+def block_mask(context: int, block: int, *, window: int | None, causal: bool) -> mx.array | None:
+    """Which keys the block's queries see: bool [block, context + block], or None where they see all.
+
+    The keys are `context` rows that end right before the anchor, then the block. A context key is seen iff
+    query position - key position < window.
+    """
+    hidden_context = window is not None and context + block - 1 >= window
+    if not hidden_context and not causal:
+        return None
+    queries = mx.arange(context, context + block)[:, None]
+    keys = mx.arange(context + block)[None]
+    seen = keys >= context if window is None else (queries - keys < window) | (keys >= context)
+    if window is None:
+        seen = mx.ones((block, context + block), dtype=mx.bool_)
+    return seen & (keys <= queries) if causal else seen
