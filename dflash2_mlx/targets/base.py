@@ -1,0 +1,179 @@
+"""What the engine asks of a target, and the walk over mlx-lm layers that its families share.
+
+Knows mlx and mlx-lm's model layout; knows nothing of drafting, sampling or text.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+
+_SCORE_BYTES = 2**30  # attention scores of one prefill chunk stay below this
+_SMALLEST_CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What one forward pass over b rows gives: logits [b, V] and features [b, taps * H] (None without taps)."""
+
+    logits: mx.array
+    features: mx.array | None
+
+
+class Target(Protocol):
+    """A language model whose cache can be cut back, exactly, to any prefix of the rows it just verified."""
+
+    vocab_size: int
+    context_limit: int
+    position: int  # rows in the cache: every committed token except the anchor
+
+    def reset(self) -> None:
+        """Empty the cache."""
+
+    def prefill(
+        self, tokens: Sequence[int], *, chunk: int, keep: int | None
+    ) -> Iterator[tuple[int, mx.array | None]]:
+        """Take `tokens` in, chunk by chunk: (tokens done so far, features or None).
+
+        The features that come out are those of the last `keep` tokens, with the last chunk; of all of them,
+        chunk by chunk, where `keep` is None.
+        """
+
+    def verify(self, block: mx.array) -> Forward:
+        """Run over the rows of `block` [b]; nothing is evaluated. `commit` must follow before the next call."""
+
+    def commit(self, rows: int) -> None:
+        """Keep the first `rows` rows of the last verified block and undo the others."""
+
+    def rollback(self) -> None:
+        """Undo the last verified block if it was not committed."""
+
+
+class LayeredTarget:
+    """A target made of mlx-lm layers; families say how one layer is run and how a block is cut back.
+
+    model: what holds `embed_tokens`, `layers` and `norm`. language_model: what holds `args`, `make_cache` and the head.
+    taps: layer numbers whose output (the residual stream, before the final norm) becomes the features.
+    """
+
+    def __init__(self, language_model: Any, taps: tuple[int, ...] = ()) -> None:
+        self._language_model, self._model = language_model, language_model.model
+        args = language_model.args
+        self.vocab_size: int = args.vocab_size
+        self.hidden_size: int = args.hidden_size
+        self.num_layers: int = len(self._model.layers)
+        self.context_limit: int = args.max_position_embeddings
+        self.query_heads_per_kv: int = args.num_attention_heads // args.num_key_value_heads
+        self._heads: int = args.num_attention_heads
+        self.taps = taps
+        self.reset()
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the weights are stored quantised."""
+        return any(isinstance(m, nn.QuantizedLinear) for m in self._model.layers[0].modules())
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Raw rows [n, H] of the embedding table."""
+        rows: mx.array = self._model.embed_tokens(ids)
+        return rows
+
+    def head(self, hidden: mx.array) -> mx.array:
+        """Logits [n, V] of hidden rows [n, H] after the final norm."""
+        if self._language_model.args.tie_word_embeddings:
+            return self._model.embed_tokens.as_linear(hidden)  # type: ignore[no-any-return]
+        return self._language_model.lm_head(hidden)  # type: ignore[no-any-return]
+
+    def reset(self) -> None:
+        """Empty the cache."""
+        self._caches = self._make_caches()
+        self._block_rows = 0
+        self.position = 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes held by the cache."""
+        return sum(int(cache.nbytes) for cache in self._caches if not cache.empty())
+
+    def prefill(
+        self, tokens: Sequence[int], *, chunk: int, keep: int | None
+    ) -> Iterator[tuple[int, mx.array | None]]:
+        """See Target.prefill. Evaluates every chunk, so memory does not grow with the prompt."""
+        assert self._block_rows == 0, "a verified block was not committed"
+        kept: list[mx.array] = []
+        done, total = 0, len(tokens)
+        while done < total:
+            end = min(total, done + self._chunk_rows(chunk))
+            hidden, features = self._run(mx.array(tokens[done:end]), tapped=keep is None or end > total - keep)
+            if features is not None:
+                kept.append(features if keep is None else features[max(0, total - keep - done) :])
+            # without features the last layer's output must be evaluated too, or the graph would grow
+            mx.eval(hidden[-1:], kept, [cache.state for cache in self._caches])
+            mx.clear_cache()
+            self.position += end - done
+            done = end
+            if done < total and keep is not None:
+                yield done, None
+            else:
+                yield done, mx.concatenate(kept) if kept else None
+                kept = []
+
+    def verify(self, block: mx.array) -> Forward:
+        """See Target.verify."""
+        assert self._block_rows == 0, "a verified block was not committed"
+        self._block_rows = block.shape[0]
+        hidden, features = self._run(block, tapped=True, reversible=True)
+        return Forward(self.head(self._model.norm(hidden)), features)
+
+    def commit(self, rows: int) -> None:
+        """See Target.commit."""
+        assert 0 <= rows <= self._block_rows
+        if rows < self._block_rows:
+            self._cut(rows, self._block_rows)
+        self.position += rows
+        self._block_rows = 0
+
+    def rollback(self) -> None:
+        """See Target.rollback."""
+        if self._block_rows:
+            self.commit(0)
+
+    def _run(self, ids: mx.array, *, tapped: bool, reversible: bool = False) -> tuple[mx.array, mx.array | None]:
+        """Hidden rows [n, H] before the final norm, and features [n, taps * H] where asked for."""
+        hidden = self._model.embed_tokens(ids[None])
+        outputs = {}
+        mask = self._mask(hidden)
+        for number, (layer, cache) in enumerate(zip(self._model.layers, self._caches, strict=True)):
+            hidden = self._layer(layer, hidden, cache, mask, reversible)
+            if number in self.taps:
+                outputs[number] = hidden
+        features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1)[0] if tapped and self.taps else None
+        return hidden[0], features
+
+    def _chunk_rows(self, chunk: int) -> int:
+        """Rows of the next prefill chunk: fewer the deeper the cache, since scores take heads * rows * depth * 4 B."""
+        depth = self.position + chunk
+        return min(chunk, max(_SMALLEST_CHUNK, _SCORE_BYTES // (4 * self._heads * depth)))
+
+    def _make_caches(self) -> list[Any]:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        caches: list[Any] = make_prompt_cache(self._language_model)
+        return caches
+
+    def _mask(self, hidden: mx.array) -> Any:
+        """The attention mask that mlx-lm gives to the layers for these rows."""
+        from mlx_lm.models.base import create_attention_mask
+
+        return create_attention_mask(hidden, self._attention_cache())
+
+    def _attention_cache(self) -> Any:
+        return self._caches[0]
+
+    def _layer(self, layer: Any, hidden: mx.array, cache: Any, mask: Any, reversible: bool) -> mx.array:
+        raise NotImplementedError
+
+    def _cut(self, rows: int, block: int) -> None:
+        raise NotImplementedError
