@@ -105,7 +105,8 @@ class LoadParams:
     """Which two checkpoints make the pair.
 
     model: folder, repository id (`owner/name` or `owner/name@revision`) or alias. draft: the same, None = the
-    drafter known for this model, if one is. draft_bits: quantise the drafter on load (4 or 8).
+    drafter known for this model, if one is. draft_bits: quantise the drafter on load (4 or 8;
+    16 = as stored; None = 4 for a quantised target, else 16).
     speculate: False = plain decoding, the drafter is not loaded. require_draft: no drafter is an error.
 
     Raises: UsageError for values that contradict each other.
@@ -119,10 +120,33 @@ class LoadParams:
     require_draft: bool = False
 
     def __post_init__(self) -> None:
-        if self.draft_bits not in (None, 4, 8):
-            raise UsageError(f"draft_bits is {self.draft_bits}. Give 4 or 8, or leave it out for the stored precision.")
+        if self.draft_bits not in (None, 4, 8, 16):
+            raise UsageError(f"draft_bits is {self.draft_bits}. Give 4 or 8, or 16 for the stored precision.")
         if not self.speculate and (self.draft or self.require_draft):
             raise UsageError("no-draft excludes draft and require-draft. Drop one of them.")
+
+
+@dataclass(frozen=True, slots=True)
+class TextParams:
+    """What the text layer does around the tokens.
+
+    stop: strings that end the answer, matched on the whole generated text, reasoning included. system: a system
+    message put before a prompt given as a string. reasoning: off, minimal, low, medium, high, xhigh or max; None =
+    the template's default. tools: function descriptions in OpenAI's form. raw: no chat template.
+
+    Raises: UsageError for an empty stop string or for settings that raw text has no place for.
+    """
+
+    stop: tuple[str, ...] = ()
+    system: str | None = None
+    reasoning: str | None = None
+    tools: tuple[Mapping[str, object], ...] = ()
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        stop_strings(self.stop)
+        if self.raw and (self.system is not None or self.reasoning is not None or self.tools):
+            raise UsageError("raw text has no chat template: drop system, reasoning and tools, or drop raw.")
 
 
 def stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What the engine and the text layer say while they work: ints, floats and strings only, never an array."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Channel = Literal["reasoning", "answer", "tool_call"]
@@ -66,10 +66,42 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """The numbers of one answer. Times in seconds, rates in tokens a second, memory in bytes.
+
+    mode: `drafted` or `plain`. speculation_off: why an answer that could have been drafted was not, else None.
+    rounds, drafted, accepted, tokens_per_round and acceptance count rounds with a draft only, after any cut.
+    acceptance_by_position[i]: share of drafts whose token i was kept, among those that had a token i.
+    prefill_rate: tokens that had to be run, not cached ones. decode_rate: all tokens over the time after prefill.
+    """
+
+    mode: str
+    block_size: int
+    block_size_reason: str
+    speculation_off: str | None
+    acceptance_rule: str
+    seed: int | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    tokens_per_round: float
+    acceptance: float
+    acceptance_by_position: tuple[float, ...]
+    prefill_s: float
+    first_token_s: float
+    total_s: float
+    prefill_rate: float
+    decode_rate: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of an answer; `stop` is the stop string that ended it, if one did."""
 
     reason: FinishReason
-    stop: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    stop: str | None
+    summary: Summary

@@ -113,7 +113,7 @@ def drafter_config(**changes: object) -> DrafterConfig:
 
 
 class ScriptedDrafter:
-    """Proposes the true continuation for its first `right` slots (None = a random number a round) and wrong tokens after."""
+    """Proposes the truth for its first `right` slots (None = a random number a round) and wrong tokens after."""
 
     def __init__(self, truth: Sequence[int], right: int | None, *, block_size: int = 8, vocab: int = VOCAB) -> None:
         self.block_size, self.context_rows = block_size, 15
@@ -140,7 +140,7 @@ class ScriptedDrafter:
 
 
 class ToyTarget:
-    """A target over a small vocabulary whose next-token logits depend on the last token only: rows of `table` [V, V]."""
+    """A Markov target over a small vocabulary: the next token's logits are a row of `table` [V, V]."""
 
     def __init__(self, table: mx.array, context_limit: int = 10**6) -> None:
         self.vocab_size, self.context_limit = table.shape[0], context_limit
@@ -167,6 +167,41 @@ class ToyTarget:
 
     def rollback(self) -> None:
         self._rows = 0
+
+
+class ToyDrafter:
+    """A Markov drafter over a small vocabulary: `size` candidates a slot, chosen among by `table` [V, V] like the selector.
+
+    Its tokens are really drawn from the probabilities that it reports, and those are not the target's.
+    """
+
+    def __init__(self, table: mx.array, size: int, *, block_size: int = 4, seed: int = 0) -> None:
+        self.block_size, self.context_rows, self.position = block_size, None, 0
+        shuffle = random.Random(seed)
+        vocab = range(table.shape[0])
+        self._candidates = [mx.array(shuffle.sample(vocab, size), dtype=mx.int32) for _ in range(block_size)]
+        self._table = table
+
+    def reset(self) -> None:
+        self.position = 0
+
+    def observe(self, features: mx.array, end: int) -> None:
+        self.position = end
+
+    def propose(self, anchor: mx.array, count: int, draw: Draw | None = None) -> Draft:
+        tokens: list[mx.array] = [anchor.astype(mx.int32)]
+        probabilities = []
+        for slot, ids in enumerate(self._candidates[:count]):
+            scores = mx.take_along_axis(self._table[tokens[-1]][0], ids, axis=0)
+            if draw:
+                scores = scores / draw.temperature
+                probabilities.append(mx.softmax(scores))
+            tokens.append(ids[self._choose(scores, draw.noise[slot][ids] if draw else None)][None])
+        candidates = mx.stack(self._candidates[:count])
+        return Draft(mx.concatenate(tokens[1:]), candidates, mx.stack(probabilities) if draw else None)
+
+    def _choose(self, scores: mx.array, noise: mx.array | None) -> mx.array:
+        return mx.argmax(scores if noise is None else scores + noise)
 
 
 def answer(target, drafter, prompt, sampling=None, *, max_tokens=50, **engine) -> list[int]:

@@ -1,6 +1,7 @@
 """Which draft tokens are kept, decided on the device and read back in one transfer. Pure functions over mlx arrays."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import mlx.core as mx
 
@@ -38,7 +39,7 @@ class Verdict:
 
     def read(self) -> Decision:
         """The round's one blocking host transfer."""
-        flat = self.packed.tolist()
+        flat = cast(list[float], self.packed.tolist())
         accepted, values = int(flat[0]), flat[1:]
         columns = 1 if self.top is None else 2 + 2 * self.top
         rows = [values[i * columns : (i + 1) * columns] for i in range(accepted + 1)]
@@ -87,6 +88,7 @@ def judge_rejection(logits: mx.array, draft: Draft, position: int, sampler: Samp
     residual = mx.concatenate([mx.maximum(target[:-1] - drafted, 0.0), target[-1:]])
     residual = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, target)  # p == q: never needed but finite
     noise = sampler.noise(position, rows, RESAMPLE)
+    assert noise is not None, "greedy decoding needs no rejection"
     redrawn = mx.argmax(mx.log(residual) + noise, axis=-1)  # [b]
     accepted = _leading(kept)
     proposed = mx.concatenate([draft.tokens.astype(redrawn.dtype), redrawn[-1:]])

@@ -31,7 +31,7 @@ def decode_plain(
     reason: FinishReason | None = None
     produced = 0
     try:
-        step = _launch(target, mx.array(prompt[-1:], dtype=mx.int32), produced, sampler)
+        step = _launch(target, mx.array([prompt[-1]], dtype=mx.int32), produced, sampler)
         while reason is None:
             target.commit(1)
             following = _launch(target, step.tokens, produced + 1, sampler) if produced + 1 < room else None

@@ -35,7 +35,7 @@ def decode(
     yield from take_in(target, drafter, prompt, params.prefill_chunk)
     rounds = _Rounds(target, drafter, Sampler(sampling, target.vocab_size, prompt), params)
     block_size = params.block_size or drafter.block_size
-    anchor = mx.array(prompt[-1:], dtype=mx.int32)
+    anchor = mx.array([prompt[-1]], dtype=mx.int32)
     produced, width = 0, 1  # the first token is a round with an empty draft
     done: Round | None = None
     reason: FinishReason | None = None

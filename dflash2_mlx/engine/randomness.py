@@ -25,7 +25,9 @@ def key_for(seed: int, position: int, purpose: int = 0) -> mx.array:
 
 def uniform_rows(seed: int, position: int, rows: int, purpose: int) -> mx.array:
     """Uniform [0, 1) float32 [rows]; number j depends on (seed, position + j, purpose) only."""
-    return mx.concatenate([mx.random.uniform(shape=(1,), key=key_for(seed, position + j, purpose)) for j in range(rows)])
+    return mx.concatenate(
+        [mx.random.uniform(shape=(1,), key=key_for(seed, position + j, purpose)) for j in range(rows)]
+    )
 
 
 def gumbel_rows(seed: int, position: int, rows: int, width: int, purpose: int = 0) -> mx.array:

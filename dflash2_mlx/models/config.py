@@ -122,7 +122,7 @@ def _architecture(raw: Mapping[str, object], source: str) -> str:
     name = names[0] if isinstance(names, list) and names else None
     if name not in DRAFTER_ARCHITECTURES:
         raise ConfigError(
-            f"{source}: architectures is {names!r}, which is not a drafter (one of {', '.join(DRAFTER_ARCHITECTURES)}). "
+            f"{source}: architectures is {names!r}, not a drafter's ({', '.join(DRAFTER_ARCHITECTURES)}). "
             "Pass a DFlash drafter as --draft and the target as --model."
         )
     return str(name)
@@ -212,7 +212,8 @@ def check_taps(taps: list[int], num_target_layers: int | None, keys: _Keys) -> N
     for tap in taps:
         if tap < 0 or (num_target_layers is not None and tap >= num_target_layers):
             raise keys.error(
-                "target_layer_ids", f"layer {tap} is outside the target's layers 0 to {(num_target_layers or 2**31) - 1}"
+                "target_layer_ids",
+                f"layer {tap} is outside the target's layers 0 to {(num_target_layers or 2**31) - 1}",
             )
     if len(set(taps)) != len(taps) or sorted(taps) != taps:
         raise keys.error("target_layer_ids", f"{taps} is not in rising order without repeats")
@@ -228,7 +229,9 @@ def _conv(keys: _Keys, hidden: int) -> ConvConfig:
 def _selector(keys: _Keys, vocab_size: int | None) -> SelectorConfig:
     if vocab_size is None:
         keys.whole("vocab_size", 1)  # raises: the selector's codebooks need it
-    return SelectorConfig(keys.whole("selector_rank", 1), keys.whole("selector_top_k", 1, min(cast(int, vocab_size), 1024)))
+    return SelectorConfig(
+        keys.whole("selector_rank", 1), keys.whole("selector_top_k", 1, min(cast(int, vocab_size), 1024))
+    )
 
 
 def _softcap(keys: _Keys) -> float | None:

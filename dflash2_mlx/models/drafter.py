@@ -19,7 +19,7 @@ _PENDING_ROWS = 256  # more waiting feature rows than this are taken in without 
 class DFlashDrafter:
     """Proposes drafts with a DraftNetwork between the target's embedding and its head.
 
-    embed: ids [n] -> raw embedding rows [n, H]. head: hidden [n, H] -> logits [n, V], without the target's own soft cap.
+    embed: ids [n] -> raw embedding rows [n, H]. head: hidden [n, H] -> logits [n, V], without a soft cap.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class DFlashDrafter:
             self.reset()
             features = features[rows - visible :]
         else:
-            assert end - rows == self._position, f"features end at {end} with {rows} rows, shown so far: {self._position}"
+            assert end - rows == self._position, (
+                f"features end at {end} with {rows} rows, shown so far: {self._position}"
+            )
         self._pending.append(features)
         self._position = end
         if sum(part.shape[0] for part in self._pending) > _PENDING_ROWS:
@@ -124,7 +126,7 @@ def build_network(config: DrafterConfig, weights: Mapping[str, mx.array]) -> Dra
         _quantize_like(network, config, renamed)
     elif any(name.endswith(".scales") for name in renamed):
         raise WeightsError(
-            f"{config.source}: the tensors are quantised but the config has no quantization block. Fetch the drafter again."
+            f"{config.source}: the tensors are quantised but there is no quantization block. Fetch the drafter again."
         )
     expected = dict(_flat(network))
     _check_names(config, set(expected), set(renamed))
@@ -153,7 +155,9 @@ def _quantize_like(network: DraftNetwork, config: DrafterConfig, weights: Mappin
     settings = dict(config.quantization or {})
     group_size, bits = settings.get("group_size", 64), settings.get("bits", 4)
     if not isinstance(group_size, int) or bits not in (2, 3, 4, 5, 6, 8):
-        raise WeightsError(f"{config.source}: quantization {settings} has no usable group_size and bits. Fetch it again.")
+        raise WeightsError(
+            f"{config.source}: quantization {settings} has no usable group_size and bits. Fetch it again."
+        )
 
     def setting(path: str, module: nn.Module) -> bool | dict[str, object]:
         own = settings.get(path)

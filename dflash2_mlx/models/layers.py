@@ -12,7 +12,7 @@ from dflash2_mlx.models.selector import CandidateSelector
 
 
 class DynamicConv(nn.Module):
-    """Per-row kernels for a short causal convolution before and after a sublayer; it does not reach into the context."""
+    """Per-row kernels for a short convolution before and after a sublayer; it does not reach into the context."""
 
     def __init__(self, hidden_size: int, config: ConvConfig) -> None:
         super().__init__()

@@ -32,9 +32,7 @@ class Target(Protocol):
     def reset(self) -> None:
         """Empty the cache."""
 
-    def prefill(
-        self, tokens: Sequence[int], *, chunk: int, keep: int | None
-    ) -> Iterator[tuple[int, mx.array | None]]:
+    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
         """Take `tokens` in, chunk by chunk: (tokens done so far, features or None).
 
         The features that come out are those of the last `keep` tokens, with the last chunk; of all of them,
@@ -83,8 +81,8 @@ class LayeredTarget:
     def head(self, hidden: mx.array) -> mx.array:
         """Logits [n, V] of hidden rows [n, H] after the final norm."""
         if self._language_model.args.tie_word_embeddings:
-            return self._model.embed_tokens.as_linear(hidden)  # type: ignore[no-any-return]
-        return self._language_model.lm_head(hidden)  # type: ignore[no-any-return]
+            return self._model.embed_tokens.as_linear(hidden)
+        return self._language_model.lm_head(hidden)
 
     def reset(self) -> None:
         """Empty the cache."""
@@ -97,16 +95,14 @@ class LayeredTarget:
         """Bytes held by the cache."""
         return sum(int(cache.nbytes) for cache in self._caches if not cache.empty())
 
-    def prefill(
-        self, tokens: Sequence[int], *, chunk: int, keep: int | None
-    ) -> Iterator[tuple[int, mx.array | None]]:
+    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
         """See Target.prefill. Evaluates every chunk, so memory does not grow with the prompt."""
         assert self._block_rows == 0, "a verified block was not committed"
         kept: list[mx.array] = []
         done, total = 0, len(tokens)
         while done < total:
             end = min(total, done + self._chunk_rows(chunk))
-            hidden, features = self._run(mx.array(tokens[done:end]), tapped=keep is None or end > total - keep)
+            hidden, features = self._run(mx.array(list(tokens[done:end])), tapped=keep is None or end > total - keep)
             if features is not None:
                 kept.append(features if keep is None else features[max(0, total - keep - done) :])
             # without features the last layer's output must be evaluated too, or the graph would grow

@@ -43,7 +43,7 @@ class HybridTarget(LayeredTarget):
         if reversible:
             self._seen.append(seen)
         hidden = hidden + mixed
-        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))  # type: ignore[no-any-return]
+        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 
     def commit(self, rows: int) -> None:
         """See Target.commit."""

@@ -1,0 +1,74 @@
+"""Turns what the user typed, piped or named into checked values. Knows no MLX."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dflash2_mlx.errors import PromptError, UsageError
+
+
+def read_prompt(argument: str | None, file: Path | None) -> str:
+    """The prompt: the argument or the file, then what is piped to stdin, with an empty line between them.
+
+    Raises: PromptError for an empty prompt or text that is not UTF-8; UsageError for argument and file together.
+    """
+    if argument is not None and file is not None:
+        raise UsageError("the prompt is given twice, as argument and as --prompt-file. Give one of them.")
+    parts = [argument if file is None else _read_file(file)]
+    if not sys.stdin.isatty():
+        parts.append(_decode(sys.stdin.buffer.read(), "stdin"))
+    prompt = "\n\n".join(part.strip("\r\n") for part in parts if part and part.strip())
+    if not prompt:
+        raise PromptError('the prompt is empty: there is nothing to answer. Type: dflash2-mlx generate "Who are you?"')
+    return prompt.replace("\r\n", "\n")
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return _decode(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UsageError(f"--prompt-file {path}: {error.strerror}. Give a readable text file.") from None
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"{source} is not UTF-8 text: byte 0x{data[error.start]:02x} at position {error.start}. Convert it first."
+        ) from None
+
+
+def read_tools(path: Path | None) -> tuple[Mapping[str, object], ...]:
+    """The tools in a JSON file. Raises: UsageError unless it holds a list of function descriptions."""
+    if path is None:
+        return ()
+    try:
+        tools = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--tools {path}: {error.strerror}. Give a readable JSON file.") from None
+    except ValueError as error:
+        raise UsageError(f"--tools {path}: not JSON ({error}). Give a list of OpenAI function tools.") from None
+    if not isinstance(tools, list) or not all(_is_tool(tool) for tool in tools):
+        raise UsageError(
+            f'--tools {path}: give a list of {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}.'
+        )
+    return tuple(tools)
+
+
+def _is_tool(tool: object) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
+def read_bias(pairs: Sequence[str] | None) -> dict[int, float]:
+    """`ID=NUMBER` pairs as a mapping. Raises: UsageError for anything else."""
+    bias = {}
+    for pair in pairs or ():
+        token, _, number = pair.partition("=")
+        try:
+            bias[int(token)] = float(number)
+        except ValueError:
+            raise UsageError(f"--logit-bias {pair!r} is not ID=NUMBER. Type, say: --logit-bias 42=-5") from None
+    return bias

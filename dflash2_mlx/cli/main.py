@@ -1,0 +1,66 @@
+"""The command line: commands, and what every error becomes. Imports nothing heavy."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from dflash2_mlx import __version__
+from dflash2_mlx.cli.generate import generate
+from dflash2_mlx.cli.out import fail
+from dflash2_mlx.errors import DFlash2Error
+
+_INTERRUPTED, _CLOSED_PIPE = 130, 141
+
+app = typer.Typer(
+    name="dflash2-mlx",
+    help="DFlash 2 speculative decoding on MLX: the target's own answers, faster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(generate)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dflash2-mlx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """DFlash 2 speculative decoding on MLX: the target's own answers, faster."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 known error, 2 usage, 130 interrupted."""
+    try:
+        sys.exit(app(standalone_mode=True))
+    except Exception as error:
+        if os.environ.get("DFLASH2_DEBUG") == "1":
+            raise
+        sys.exit(_explain(error))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _explain(error: Exception) -> int:
+    """One line for an error that a user can cause; the exit code."""
+    if isinstance(error, DFlash2Error):
+        fail(str(error))
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is flushed to a closed pipe at exit
+        return _CLOSED_PIPE
+    if isinstance(error, ImportError) and "mlx" in str(error).lower():
+        fail(f"MLX cannot be loaded here ({error}). It needs macOS 14 on Apple silicon with a native Python, or Linux.")
+        return 1
+    fail(f"an unexpected {type(error).__name__}: {error}. Please report it; DFLASH2_DEBUG=1 shows where.")
+    return 1

@@ -1,0 +1,106 @@
+"""Every option of every command, once. Knows typer only."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_MODEL, _SAMPLING, _TEXT, _OUTPUT = "Pair", "Sampling (defaults: the model's own)", "Text", "Output"
+
+PromptArgument = Annotated[str | None, typer.Argument(help="What to answer. Text on stdin follows after it.")]
+PromptFile = Annotated[
+    Path | None, typer.Option("--prompt-file", help="Read the prompt from a UTF-8 file.", rich_help_panel=_TEXT)
+]
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="Target: folder, owner/name[@revision], or alias.", rich_help_panel=_MODEL)
+]
+Draft = Annotated[
+    str | None,
+    typer.Option("--draft", help="Drafter: the same kinds of name. Default: the one known.", rich_help_panel=_MODEL),
+]
+DraftRevision = Annotated[
+    str | None, typer.Option("--draft-revision", help="Commit, tag or branch of the drafter.", rich_help_panel=_MODEL)
+]
+DraftBits = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-bits",
+        help="Quantise the drafter on load: 4 or 8; 16 keeps it as stored. Default: 4 for a quantised target, else 16.",
+        rich_help_panel=_MODEL,
+    ),
+]
+BlockSize = Annotated[
+    int | None,
+    typer.Option(
+        "--block-size",
+        "-b",
+        help="Rows of a block, anchor included. 1 = plain decoding. Default: at most 5 for a quantised target, "
+        "else what the drafter was trained with.",
+        rich_help_panel=_MODEL,
+    ),
+]
+RequireDraft = Annotated[
+    bool, typer.Option("--require-draft", help="Fail where no drafter is known.", rich_help_panel=_MODEL)
+]
+NoDraft = Annotated[bool, typer.Option("--no-draft", help="Plain decoding.", rich_help_panel=_MODEL)]
+Acceptance = Annotated[
+    str,
+    typer.Option(
+        "--acceptance",
+        help="coupled: a seed gives the same text at any block size. rejection: the classic rule.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", "-n", help="At most so many tokens. Default: to the end of the context."),
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", "--temp", "-t", help="0 = greedy.", rich_help_panel=_SAMPLING)
+]
+TopP = Annotated[float | None, typer.Option("--top-p", help="1 = off.", rich_help_panel=_SAMPLING)]
+TopK = Annotated[int | None, typer.Option("--top-k", help="0 = off.", rich_help_panel=_SAMPLING)]
+MinP = Annotated[float | None, typer.Option("--min-p", help="0 = off.", rich_help_panel=_SAMPLING)]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Any whole number; default: drawn.", rich_help_panel=_SAMPLING)
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option("--repetition-penalty", help="Over prompt and output; 1 = off.", rich_help_panel=_SAMPLING),
+]
+PresencePenalty = Annotated[
+    float | None, typer.Option("--presence-penalty", help="Over the output; 0 = off.", rich_help_panel=_SAMPLING)
+]
+FrequencyPenalty = Annotated[
+    float | None, typer.Option("--frequency-penalty", help="Over the output; 0 = off.", rich_help_panel=_SAMPLING)
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option("--logit-bias", help="ID=NUMBER, added to that token's logit; may repeat.", rich_help_panel=_SAMPLING),
+]
+Logprobs = Annotated[
+    int | None,
+    typer.Option(
+        "--logprobs", help="With --json: logprobs of every token and its N likeliest.", rich_help_panel=_OUTPUT
+    ),
+]
+Stop = Annotated[
+    list[str] | None, typer.Option("--stop", help="End the answer before this text; may repeat.", rich_help_panel=_TEXT)
+]
+System = Annotated[str | None, typer.Option("--system", help="System message.", rich_help_panel=_TEXT)]
+Tools = Annotated[
+    Path | None, typer.Option("--tools", help="JSON file: a list of OpenAI function tools.", rich_help_panel=_TEXT)
+]
+Reasoning = Annotated[
+    str | None,
+    typer.Option(
+        "--reasoning", help="off, low, medium, high or xhigh. Default: the template's.", rich_help_panel=_TEXT
+    ),
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Continue the prompt as it is: no chat template.", rich_help_panel=_TEXT)
+]
+ShowStats = Annotated[bool, typer.Option("--stats", help="Numbers of the answer on stderr.", rich_help_panel=_OUTPUT)]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
+]

@@ -1,0 +1,90 @@
+"""Counts rounds and times an answer, outside the loop. Knows events and the clock."""
+
+import time
+from dataclasses import dataclass, field
+
+from dflash2_mlx.events import Round, Summary
+
+
+@dataclass(slots=True)
+class Stats:
+    """Collects one answer's rounds; `summary` turns them into numbers."""
+
+    prompt_tokens: int
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    rounds: int = 0
+    round_tokens: int = 0
+    drafted_at: list[int] = field(default_factory=list)  # drafts that had a token at position i
+    accepted_at: list[int] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+    prefilled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+    def mark_prefilled(self) -> None:
+        """The prompt is in the cache."""
+        self.prefilled = time.perf_counter()
+
+    def add(self, done: Round) -> None:
+        """Count one round, cut already. The first token and other rounds without a draft are no drafted rounds."""
+        self.last_token = time.perf_counter()
+        self.first_token = self.first_token or self.last_token
+        self.completion_tokens += len(done.tokens)
+        if not done.drafted:
+            return
+        self.rounds += 1
+        self.round_tokens += len(done.tokens)
+        while len(self.drafted_at) < done.drafted:
+            self.drafted_at.append(0)
+            self.accepted_at.append(0)
+        for position in range(done.drafted):
+            self.drafted_at[position] += 1
+            self.accepted_at[position] += position < done.accepted
+
+    def summary(self, setting: "Setting", peak_bytes: int) -> Summary:
+        """All numbers, for an answer generated under `setting`."""
+        now = time.perf_counter()
+        prefilled = self.prefilled or now
+        drafted, accepted = sum(self.drafted_at), sum(self.accepted_at)
+        decode_s = (self.last_token or now) - prefilled
+        run = self.prompt_tokens - 1 - self.cached_tokens  # the last prompt token is the first anchor
+        return Summary(
+            mode=setting.mode,
+            block_size=setting.block_size,
+            block_size_reason=setting.block_size_reason,
+            speculation_off=setting.speculation_off,
+            acceptance_rule=setting.acceptance_rule,
+            seed=setting.seed,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.completion_tokens,
+            rounds=self.rounds,
+            drafted=drafted,
+            accepted=accepted,
+            tokens_per_round=self.round_tokens / self.rounds if self.rounds else 0.0,
+            acceptance=accepted / drafted if drafted else 0.0,
+            acceptance_by_position=tuple(a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True)),
+            prefill_s=prefilled - self.started,
+            first_token_s=(self.first_token or now) - self.started,
+            total_s=now - self.started,
+            prefill_rate=_rate(run, prefilled - self.started),
+            decode_rate=_rate(self.completion_tokens, decode_s),
+            peak_bytes=peak_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Under which choices an answer was generated; the fields are Summary's."""
+
+    mode: str
+    block_size: int
+    block_size_reason: str
+    speculation_off: str | None
+    acceptance_rule: str
+    seed: int | None
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if count > 0 and seconds > 0 else 0.0

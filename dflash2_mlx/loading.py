@@ -1,0 +1,198 @@
+"""Two folders -> a checked pair. Every config is checked before any weight is read. Knows mlx and mlx-lm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from dflash2_mlx.checkpoint import read_json, read_optional_json, weight_files
+from dflash2_mlx.config import LoadParams
+from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
+from dflash2_mlx.hub import find_folder
+from dflash2_mlx.models.config import DRAFTER_ARCHITECTURES, DrafterConfig, parse_drafter_config
+from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
+from dflash2_mlx.pairs import known_pair
+from dflash2_mlx.targets.base import LayeredTarget
+from dflash2_mlx.targets.families import build_target, target_family
+from dflash2_mlx.text.prompt import ChatFormat
+
+_TURN_END = "<|im_end|>"
+_STORED_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A loaded target and, unless `speculation_off` says why not, its drafter.
+
+    defaults: sampling settings of the target's generation_config. end_tokens: every id that ends an answer.
+    """
+
+    model_name: str
+    draft_name: str | None
+    target: LayeredTarget
+    drafter: DFlashDrafter | None
+    speculation_off: str | None
+    tokenizer: Any
+    chat: ChatFormat
+    end_tokens: frozenset[int]
+    defaults: Mapping[str, float]
+
+
+def load_pair(params: LoadParams) -> Pair:
+    """The pair that `params` names, its configs checked against each other before weights are read.
+
+    Raises: LoadError and its kinds.
+    """
+    model_name, draft_name, off = _names(params)
+    folder = find_folder(model_name)
+    config = read_json(folder / "config.json")
+    _refuse_drafter_as_target(folder, config)
+    text_config = config.get("text_config", config)
+    if not isinstance(text_config, Mapping):
+        raise ConfigError(f"{folder}/config.json: text_config is not a mapping. Fetch it again.")
+    target_family(config.get("model_type"))
+    draft_folder = find_folder(draft_name, params.draft_revision) if draft_name else None
+    draft_config = None
+    if draft_folder:
+        source = draft_folder / "config.json"
+        draft_config = parse_drafter_config(read_json(source), str(source))
+        check_fit(draft_config, text_config, folder)
+        weight_files(draft_folder)
+    model = _load_model(folder)
+    target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
+    drafter = _load_drafter(draft_folder, draft_config, target, params) if draft_folder and draft_config else None
+    tokenizer = _load_tokenizer(folder)
+    generation = read_optional_json(folder / "generation_config.json")
+    return Pair(
+        model_name=params.model,
+        draft_name=draft_name,
+        target=target,
+        drafter=drafter,
+        speculation_off=off,
+        tokenizer=tokenizer,
+        chat=ChatFormat(tokenizer),
+        end_tokens=_end_tokens(tokenizer, (config, text_config, generation)),
+        defaults=_sampling_defaults(generation),
+    )
+
+
+def _names(params: LoadParams) -> tuple[str, str | None, str | None]:
+    """Target, drafter and, where there is no drafter, the reason."""
+    pair = known_pair(params.model)
+    model = pair.target if pair else params.model
+    if not params.speculate:
+        return model, None, "switched off (--no-draft)"
+    draft = params.draft or (pair.drafter if pair else None)
+    if draft is None and params.require_draft:
+        raise LoadError(f"no drafter is known for {params.model}. Give one with --draft, or drop --require-draft.")
+    reason = None if draft else f"no drafter is known for {params.model}; give one with --draft"
+    known = known_pair(draft) if draft else None
+    return model, known.drafter if known else draft, reason
+
+
+def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and any(name in DRAFTER_ARCHITECTURES for name in architectures):
+        raise ConfigError(
+            f"{folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
+            "Pass it as --draft, and its target as --model."
+        )
+
+
+def check_fit(drafter: DrafterConfig, target: Mapping[str, object], target_folder: Path) -> None:
+    """Raise ConfigError unless the drafter was made for a target of this config."""
+    layers, vocab = target.get("num_hidden_layers"), target.get("vocab_size")
+    pairs = (
+        ("hidden_size", drafter.hidden_size, target.get("hidden_size")),
+        ("vocab_size", drafter.vocab_size, vocab),
+        ("num_target_layers", drafter.num_target_layers, layers),
+    )
+    for key, ours, theirs in pairs:
+        if ours is not None and ours != theirs:
+            raise ConfigError(
+                f"the drafter ({drafter.source}) was made for another target: its {key} is {ours}, "
+                f"that of {target_folder} is {theirs}. Use the drafter published for this target."
+            )
+    if not isinstance(layers, int) or not isinstance(vocab, int):
+        raise ConfigError(f"{target_folder}/config.json lacks num_hidden_layers or vocab_size. Fetch it again.")
+    if drafter.target_layer_ids[-1] >= layers:
+        raise ConfigError(
+            f"{drafter.source}: target_layer_ids names layer {drafter.target_layer_ids[-1]}, but {target_folder} has "
+            f"layers 0 to {layers - 1}. Use the drafter published for this target."
+        )
+    if drafter.mask_token_id >= vocab:
+        raise ConfigError(
+            f"{drafter.source}: mask_token_id {drafter.mask_token_id} is outside the target's vocabulary of {vocab}. "
+            "Use the drafter published for this target."
+        )
+
+
+def _load_model(folder: Path) -> Any:
+    from mlx_lm.utils import load_model
+
+    weight_files(folder)
+    try:
+        model, _ = load_model(folder)
+    except (ValueError, KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(
+            f"{folder}: mlx-lm cannot load this model: {first} Fetch it again, or try `mlx_lm`."
+        ) from error
+    return model
+
+
+def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
+    weights: dict[str, mx.array] = {}
+    for file in weight_files(folder):
+        loaded = mx.load(str(file))
+        assert isinstance(loaded, dict)
+        weights.update(loaded)
+    network = build_network(config, weights)
+    bits = params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
+    if bits != _STORED_BITS:
+        if config.quantization:
+            raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
+        quantize_network(network, bits)
+    mx.eval(network.parameters())
+    _check_head(config, target)
+    return DFlashDrafter(config, network, target.embed, target.head)
+
+
+def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:
+    """The embedding's real width, since a table shorter than its config would be read out of bounds."""
+    table = target.embed(mx.array([0]))
+    if table.shape[-1] != config.hidden_size:
+        raise ConfigError(
+            f"{config.source}: hidden_size {config.hidden_size}, the target's rows have {table.shape[-1]}."
+        )
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from mlx_lm.utils import load_tokenizer
+
+    try:
+        return load_tokenizer(folder)
+    except Exception as error:  # transformers raises what it likes; all of it is the folder's fault
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LoadError(f"{folder}: no usable tokenizer ({first}). Fetch the model again.") from error
+
+
+def _end_tokens(tokenizer: Any, configs: tuple[Mapping[str, object], ...]) -> frozenset[int]:
+    """Ids that end an answer: those of the configs, of the tokenizer, and the end of a ChatML turn."""
+    ids = set(tokenizer.eos_token_ids)
+    for config in configs:
+        value = config.get("eos_token_id")
+        ids.update(i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int))
+    turn_end = tokenizer.convert_tokens_to_ids(_TURN_END) if _TURN_END in tokenizer.get_vocab() else None
+    return frozenset(ids | ({turn_end} if isinstance(turn_end, int) else set()))
+
+
+def _sampling_defaults(generation: Mapping[str, object]) -> dict[str, float]:
+    """The sampling settings that the config gives; greedy where it says do_sample: false."""
+    if generation.get("do_sample") is False:
+        return {"temperature": 0.0}
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    found = {name: generation.get(name) for name in names}
+    return {k: v for k, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}

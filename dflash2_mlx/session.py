@@ -1,0 +1,147 @@
+"""One answer over a loaded pair: prompt -> engine -> text. Knows the engine, the text layer and the device's memory."""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import mlx.core as mx
+
+from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.engine.baseline import decode_plain
+from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.stats import Setting, Stats
+from dflash2_mlx.engine.width import BlockSize, choose_block_size
+from dflash2_mlx.errors import UsageError
+from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
+from dflash2_mlx.loading import Pair
+from dflash2_mlx.text.channels import Channels
+from dflash2_mlx.text.messages import user_message
+from dflash2_mlx.text.pipeline import TextPipeline
+from dflash2_mlx.text.prompt import Prompt
+
+Conversation = str | Sequence[Mapping[str, object]]
+Event = Prefilling | Round | Delta | ToolCall | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One answer to generate. `prompt`: what to answer, as text or as chat messages."""
+
+    prompt: Conversation
+    sampling: SamplingParams
+    engine: EngineParams = field(default_factory=EngineParams)
+    text: TextParams = field(default_factory=TextParams)
+
+
+def default_sampling(pair: Pair) -> SamplingParams:
+    """The sampling settings that the target's generation_config asks for."""
+    known = pair.defaults
+    return SamplingParams(
+        temperature=float(known.get("temperature", 0.0)),
+        top_p=float(known.get("top_p", 1.0)),
+        top_k=int(known.get("top_k", 0)),
+        min_p=float(known.get("min_p", 0.0)),
+        repetition_penalty=float(known.get("repetition_penalty", 1.0)),
+    )
+
+
+def block_size_for(pair: Pair, requested: int | None) -> BlockSize:
+    """The block size in use for this pair and why; 1 where there is no drafter.
+
+    Raises: UsageError for more rows than the drafter was trained with.
+    """
+    if pair.drafter is None:
+        return BlockSize(1, pair.speculation_off or "no drafter is loaded")
+    target = pair.target
+    return choose_block_size(
+        requested, pair.drafter.block_size, quantized=target.quantized, queries_per_kv=target.query_heads_per_kv
+    )
+
+
+def render(pair: Pair, request: Request) -> Prompt:
+    """The prompt's tokens. Raises: PromptError, TemplateError, UsageError."""
+    text = request.text
+    if text.raw:
+        if not isinstance(request.prompt, str):
+            raise UsageError("chat messages need the chat template: drop raw, or give the prompt as text.")
+        return pair.chat.raw(request.prompt)
+    messages = user_message(request.prompt, text.system) if isinstance(request.prompt, str) else request.prompt
+    return pair.chat.render(messages, tools=text.tools or None, reasoning=text.reasoning)
+
+
+def stream(pair: Pair, request: Request) -> Iterator[Event]:
+    """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
+
+    A round that a stop string or an end token cut short is yielded cut. Closing the iterator stops the engine.
+    Raises: PromptError, TemplateError, UsageError before anything is computed.
+    """
+    block = block_size_for(pair, request.engine.block_size)
+    prompt = render(pair, request)
+    answer = _Answer(pair, request, prompt, block)
+    yield from answer.run()
+
+
+class _Answer:
+    """The state of one answer while it is generated."""
+
+    def __init__(self, pair: Pair, request: Request, prompt: Prompt, block: BlockSize) -> None:
+        self._pair, self._prompt, self._block = pair, prompt, block
+        sampling = request.sampling
+        if sampling.seed is None and sampling.temperature > 0:
+            sampling = replace(sampling, seed=secrets.randbits(32))
+        self._sampling = sampling
+        ends = request.engine.end_tokens or pair.end_tokens
+        self._engine = replace(request.engine, block_size=block.rows, end_tokens=ends)
+        tools = list(request.text.tools)
+        channels = Channels.plain() if request.text.raw else Channels(pair.tokenizer, start=prompt.channel, tools=tools)
+        self._text = TextPipeline.reading(pair.tokenizer, channels, stop=request.text.stop, end_tokens=ends)
+        self._stats = Stats(prompt_tokens=len(prompt.tokens))
+
+    def run(self) -> Iterator[Event]:
+        pair, prompt = self._pair, self._prompt.tokens
+        reason: FinishReason = "length"
+        mx.reset_peak_memory()
+        pair.target.reset()
+        if pair.drafter and self._block.rows > 1:
+            pair.drafter.reset()
+            events = decode(pair.target, pair.drafter, prompt, self._sampling, self._engine)
+        else:
+            events = decode_plain(pair.target, prompt, self._sampling, self._engine)
+        try:
+            for event in events:
+                if isinstance(event, Ended):
+                    reason = event.reason
+                elif isinstance(event, Prefilling):
+                    self._stats.mark_prefilled()
+                    yield event
+                else:
+                    yield from self._read(event)
+                    if self._text.stopped is not None:
+                        reason = "stop"
+                        break
+        finally:
+            events.close()  # type: ignore[attr-defined]
+        yield from self._text.finish()
+        if self._text.stopped is not None:  # the last characters may complete a stop string
+            reason = "stop"
+        yield Finished(reason, self._text.stopped, self._stats.summary(self._setting(), mx.get_peak_memory()))
+
+    def _read(self, done: Round) -> Iterator[Event]:
+        """The round, cut where a stop string completed, then its text."""
+        texts, count = self._text.push(done.tokens)
+        if count is not None:
+            done = done.cut(count)
+        self._stats.add(done)
+        yield done
+        yield from texts
+
+    def _setting(self) -> Setting:
+        plain = self._block.rows == 1
+        return Setting(
+            mode="plain" if plain else "drafted",
+            block_size=self._block.rows,
+            block_size_reason=self._block.reason,
+            speculation_off=self._block.reason if plain else None,
+            acceptance_rule="greedy" if self._sampling.temperature == 0 else self._engine.acceptance,
+            seed=self._sampling.seed,
+        )

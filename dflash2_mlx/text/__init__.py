@@ -1,0 +1,1 @@
+"""Strings: messages to a prompt, tokens to text, text to channels. Loads no MLX."""

@@ -1,0 +1,72 @@
+"""Tokens in, readable events out: decoder, stop strings and channels in a row. Knows nothing of the engine."""
+
+from collections.abc import Sequence
+
+from dflash2_mlx.events import ToolCall
+from dflash2_mlx.text.channels import Channels, TextEvent, append_merged
+from dflash2_mlx.text.stream import DecodingTokenizer, StopMatcher, TokenDecoder
+
+
+class TextPipeline:
+    """Turns the tokens of one answer into deltas and tool calls.
+
+    Stop strings apply to the whole generated text: reasoning, tags and tool calls included. End tokens count as
+    tokens and never become text.
+    """
+
+    def __init__(
+        self, decoder: TokenDecoder, stops: StopMatcher, channels: Channels, end_tokens: frozenset[int] = frozenset()
+    ) -> None:
+        self._decoder = decoder
+        self._stops = stops
+        self._channels = channels
+        self._end_tokens = end_tokens
+        self._tool_calls: list[ToolCall] = []
+
+    @classmethod
+    def reading(
+        cls, tokenizer: DecodingTokenizer, channels: Channels, *, stop: Sequence[str] = (), end_tokens: frozenset[int]
+    ) -> "TextPipeline":
+        """A pipeline whose decoder lets through the tags that `channels` reads."""
+        return cls(TokenDecoder(tokenizer, tags=channels.tags), StopMatcher(stop), channels, end_tokens)
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the text. Read it after `finish` too: the last characters may complete one."""
+        return self._stops.matched
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The complete tool calls so far."""
+        return tuple(self._tool_calls)
+
+    def push(self, tokens: Sequence[int]) -> tuple[list[TextEvent], int | None]:
+        """The events, and how many of `tokens` count if a stop string was met, else None.
+
+        The count runs through the token that completes the stop string.
+        """
+        events: list[TextEvent] = []
+        if self.stopped is not None:
+            return events, 0
+        for count, token in enumerate(tokens, start=1):
+            if token in self._end_tokens:
+                continue
+            self._read(self._decoder.push(token), events)
+            if self.stopped is not None:
+                return events, count
+        return events, None
+
+    def finish(self) -> list[TextEvent]:
+        """What decoder, stop strings and channels still hold, in this order."""
+        events: list[TextEvent] = []
+        self._read(self._decoder.flush(), events)
+        self._record(self._channels.push(self._stops.flush()), events)
+        self._record(self._channels.flush(), events)
+        return events
+
+    def _read(self, text: str, events: list[TextEvent]) -> None:
+        self._record(self._channels.push(self._stops.push(text)), events)
+
+    def _record(self, new: list[TextEvent], events: list[TextEvent]) -> None:
+        self._tool_calls += [event for event in new if isinstance(event, ToolCall)]
+        append_merged(events, new)

@@ -1,0 +1,126 @@
+"""Messages to token ids through the model's chat template. Knows a tokenizer, nothing of the engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dflash2_mlx.errors import PromptError, TemplateError
+from dflash2_mlx.events import Channel
+from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages, user_message
+from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
+from dflash2_mlx.text.tags import STATES, Tool, Transitions
+
+__all__ = ["ChatFormat", "Message", "Prompt", "TemplateTokenizer", "user_message"]
+
+PROBE: Sequence[Message] = ({"role": "user", "content": "Hello"},)
+
+
+class TemplateTokenizer(Protocol):
+    """What is used of an mlx-lm TokenizerWrapper."""
+
+    @property
+    def has_chat_template(self) -> bool: ...
+    @property
+    def has_thinking(self) -> bool: ...
+    @property
+    def chat_template(self) -> object: ...
+    @property
+    def think_start(self) -> str | None: ...
+    @property
+    def response_transitions(self) -> Transitions: ...
+
+    def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]: ...
+
+    # The keywords end in whatever settings a template reads.
+    def apply_chat_template(
+        self, messages: list[dict[str, object]], /, *, tokenize: bool, **settings: object
+    ) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids to prefill, and the channel that the first generated text belongs to."""
+
+    tokens: tuple[int, ...]
+    channel: Channel
+
+
+class ChatFormat:
+    """One tokenizer's way to write a conversation. Tries the template once, to learn which settings it knows."""
+
+    def __init__(self, tokenizer: TemplateTokenizer) -> None:
+        self._tokenizer = tokenizer
+        starts = [tag for edges in tokenizer.response_transitions.values() for tag, to in edges if _reasons(to)]
+        self._openings = tuple(tag for tag in (tokenizer.think_start, *starts) if tag)
+        source = tokenizer.chat_template
+        self._levels = ReasoningLevels(
+            lambda settings: self._apply(plain_messages(PROBE), None, settings),
+            source=source if isinstance(source, str) else "",
+            thinks=bool(self._openings),
+        )
+
+    @property
+    def levels(self) -> Mapping[str, str]:
+        """The reasoning words that the template can express -> what it is told."""
+        return self._levels.meanings if self._tokenizer.has_chat_template else {}
+
+    def render(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
+    ) -> Prompt:
+        """The prompt for the next assistant turn.
+
+        Raises: PromptError for messages that cannot be read, TemplateError if the template refuses them,
+        UsageError for a reasoning word that it cannot express.
+        """
+        text = self.render_text(messages, tools=tools, reasoning=reasoning)
+        tokens = self._tokenizer.encode(text, add_special_tokens=False)
+        if not tokens:
+            raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
+        return Prompt(tuple(tokens), "reasoning" if text.rstrip().endswith(self._openings) else "answer")
+
+    def render_text(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
+    ) -> str:
+        """The text that `render` tokenises. Raises: as `render`."""
+        if not self._tokenizer.has_chat_template:
+            raise TemplateError("this model has no chat template, so it cannot chat. Use a raw prompt (`--raw`).")
+        plain = plain_messages(messages)
+        settings = self._levels.settings(reasoning)
+        try:
+            return self._apply(plain, tools, settings)
+        except Exception as error:  # a template fails as jinja, as Python, or in its own words
+            raise TemplateError(_refusal(error, plain)) from error
+
+    def raw(self, text: str) -> Prompt:
+        """`text` without any template, with the special tokens that the tokenizer adds by itself.
+
+        Raises: PromptError if `text` is blank.
+        """
+        if not text.strip():
+            raise PromptError(EMPTY_PROMPT)
+        return Prompt(tuple(self._tokenizer.encode(text)), "answer")
+
+    def _apply(self, messages: list[dict[str, object]], tools: Sequence[Tool] | None, settings: Settings) -> str:
+        offered = [dict(tool) for tool in tools] if tools else None
+        return self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, tools=offered, **settings
+        )
+
+
+def _reasons(state: str) -> bool:
+    return STATES.get(state) == "reasoning"
+
+
+def _refusal(error: Exception, messages: list[dict[str, object]]) -> str:
+    """The template's reason in one line, and what to do next."""
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return f"the chat template refused these messages: {reason}. {_advice([str(m['role']) for m in messages])}"
+
+
+def _advice(roles: list[str]) -> str:
+    if "user" not in roles:
+        return "Add a user message."
+    leading = next(number for number, role in enumerate(roles) if role not in ("system", "developer"))
+    if any(role in ("system", "developer") for role in roles[leading:]):
+        return "Put all system messages at the beginning."
+    return "Change the messages as it says, or use a raw prompt (`--raw`)."
