@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from dflash2_mlx.checkpoint import read_json, read_optional_json, weight_files
 from dflash2_mlx.config import LoadParams
@@ -38,6 +39,12 @@ class Pair:
     chat: ChatFormat
     end_tokens: frozenset[int]
     defaults: Mapping[str, float]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of both models' weights."""
+        modules = [self.target.module, self.drafter.network] if self.drafter else [self.target.module]
+        return sum(tensor.nbytes for module in modules for _, tensor in tree_flatten(module.parameters()))
 
 
 def load_pair(params: LoadParams) -> Pair:

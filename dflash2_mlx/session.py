@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
@@ -20,6 +21,7 @@ from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import Prompt
 
 Conversation = str | Sequence[Mapping[str, object]]
+_WIRED_SHARE = 0.9  # above it wiring starves the system
 Event = Prefilling | Round | Delta | ToolCall | Finished
 
 
@@ -69,6 +71,16 @@ def render(pair: Pair, request: Request) -> Prompt:
     return pair.chat.render(messages, tools=text.tools or None, reasoning=text.reasoning)
 
 
+def wired_memory(pair: Pair) -> AbstractContextManager[None]:
+    """Keep the weights in memory while an answer runs, where Metal can and they fit its recommended working set."""
+    if not mx.metal.is_available():
+        return nullcontext()
+    from mlx_lm.generate import wired_limit
+
+    recommended = int(mx.device_info()["max_recommended_working_set_size"])
+    return wired_limit(pair.target.module) if pair.weight_bytes < _WIRED_SHARE * recommended else nullcontext()
+
+
 def stream(pair: Pair, request: Request) -> Iterator[Event]:
     """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
 
@@ -107,7 +119,7 @@ class _Answer:
             events = decode(pair.target, pair.drafter, prompt, self._sampling, self._engine)
         else:
             events = decode_plain(pair.target, prompt, self._sampling, self._engine)
-        try:
+        with closing(events), wired_memory(pair):
             for event in events:
                 if isinstance(event, Ended):
                     reason = event.reason
@@ -117,12 +129,9 @@ class _Answer:
                 else:
                     yield from self._read(event)
                     if self._text.stopped is not None:
-                        reason = "stop"
                         break
-        finally:
-            events.close()  # type: ignore[attr-defined]
         yield from self._text.finish()
-        if self._text.stopped is not None:  # the last characters may complete a stop string
+        if self._text.stopped is not None:  # read after finish: the last characters may complete a stop string
             reason = "stop"
         yield Finished(reason, self._text.stopped, self._stats.summary(self._setting(), mx.get_peak_memory()))
 

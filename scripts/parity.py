@@ -65,10 +65,8 @@ def main() -> int:
         hidden_error, logits_error, equal, total = replay(folder / name, mx.load(str(file)))
         bad = not max(hidden_error, logits_error) < TOLERANCE or equal < total
         failed |= bad
-        print(
-            f"{name:<28} {hidden_error:>12.2e} {logits_error:>12.2e} {f'{equal}/{total}':>14}",
-            "FAILED" if bad else "",
-        )
+        row = f"{name:<28} {hidden_error:>12.2e} {logits_error:>12.2e} {f'{equal}/{total}':>14}"
+        print(f"{row}  FAILED" if bad else row)
     return int(failed)
 
 

@@ -1,6 +1,6 @@
 """Plain decoding, one token a step, with the loop's events: the oracle of tests and the baseline of measurements."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import mlx.core as mx
 
@@ -16,7 +16,7 @@ _CLEAR_EVERY = 256  # tokens between two returns of unused memory to the system
 
 def decode_plain(
     target: Target, prompt: Sequence[int], sampling: SamplingParams, params: EngineParams
-) -> Iterator[Prefilling | Round | Ended]:
+) -> Generator[Prefilling | Round | Ended, None, None]:
     """Answer `prompt` without a drafter. The next step is launched before the current token is read.
 
     Closing the generator at any yield leaves every committed token except the last in the cache.

@@ -4,7 +4,7 @@ Between rounds the target's cache holds every committed token except the anchor,
 features of all of those. One blocking host transfer a round, in `Verdict.read`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import mlx.core as mx
 
@@ -21,7 +21,7 @@ _CLEAR_EVERY = 256  # tokens between two returns of unused memory to the system
 
 def decode(
     target: Target, drafter: Drafter, prompt: Sequence[int], sampling: SamplingParams, params: EngineParams
-) -> Iterator[Prefilling | Round | Ended]:
+) -> Generator[Prefilling | Round | Ended, None, None]:
     """Answer `prompt` with blocks of `params.block_size` rows (None = the drafter's).
 
     A round is yielded while the device already works on the next one. Closing the generator at any yield leaves

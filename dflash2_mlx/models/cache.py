@@ -4,6 +4,8 @@ One buffer a layer, written left to right: context rows stay, a block's rows lie
 overwritten by the next round. Nothing is trimmed and nothing is re-ordered, so row order is position order.
 """
 
+from functools import lru_cache
+
 import mlx.core as mx
 
 _SPARE_ROWS = 256
@@ -60,18 +62,19 @@ class ContextCache:
         return fresh
 
 
-def block_mask(context: int, block: int, *, window: int | None, causal: bool) -> mx.array | None:
-    """Which keys the block's queries see: bool [block, context + block], or None where they see all.
+@lru_cache(maxsize=64)
+def block_mask(context: int, block: int, *, window: int | None, causal: bool) -> mx.array | str | None:
+    """Which keys the block's queries see: bool [block, context + block], "causal", or None where they see all.
 
     The keys are `context` rows that end right before the anchor, then the block. A context key is seen iff
-    query position - key position < window.
+    query position - key position < window. Once the window is full the mask no longer changes, so it is kept.
     """
-    hidden_context = window is not None and context + block - 1 >= window
-    if not hidden_context and not causal:
-        return None
-    queries = mx.arange(context, context + block)[:, None]
-    keys = mx.arange(context + block)[None]
-    seen = keys >= context if window is None else (queries - keys < window) | (keys >= context)
     if window is None:
-        seen = mx.ones((block, context + block), dtype=mx.bool_)
-    return seen & (keys <= queries) if causal else seen
+        return "causal" if causal else None
+    if context + block <= window and not causal:
+        return None
+    rows = []
+    for query in range(context, context + block):
+        first, last = query - window + 1, query if causal else context + block - 1
+        rows.append([(first <= key or key >= context) and key <= last for key in range(context + block)])
+    return mx.array(rows)

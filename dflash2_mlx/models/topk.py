@@ -15,14 +15,16 @@ def largest(rows: mx.array, count: int) -> tuple[mx.array, mx.array]:
     if count * _CHUNK * 2 > width:
         ids = mx.argpartition(rows, kth=width - count, axis=-1)[..., width - count :]
         return ids, mx.take_along_axis(rows, ids, axis=-1)
-    if width % _CHUNK:
-        padding = [(0, 0)] * (rows.ndim - 1) + [(0, _CHUNK - width % _CHUNK)]
-        rows = mx.pad(rows, padding, constant_values=float("-inf"))
-    chunks = rows.reshape(*rows.shape[:-1], -1, _CHUNK)  # [n, C, 128]
+    whole = width - width % _CHUNK
+    chunks = rows[..., :whole].reshape(*rows.shape[:-1], -1, _CHUNK)  # [n, C, 128]
     maxima = chunks.max(axis=-1)  # [n, C]
     best = mx.argpartition(maxima, kth=maxima.shape[-1] - count, axis=-1)[..., -count:]  # [n, count]
     finalists = mx.take_along_axis(chunks, best[..., None], axis=-2)  # [n, count, 128]
     finalists = finalists.reshape(*rows.shape[:-1], count * _CHUNK)
-    places = mx.argpartition(finalists, kth=count * _CHUNK - count, axis=-1)[..., -count:]
-    ids = mx.take_along_axis(best, places // _CHUNK, axis=-1) * _CHUNK + places % _CHUNK
-    return ids, mx.take_along_axis(finalists, places, axis=-1)
+    if whole < width:
+        finalists = mx.concatenate([finalists, rows[..., whole:]], axis=-1)
+    places = mx.argpartition(finalists, kth=finalists.shape[-1] - count, axis=-1)[..., -count:]
+    values = mx.take_along_axis(finalists, places, axis=-1)
+    inside = mx.minimum(places // _CHUNK, count - 1)
+    ids = mx.take_along_axis(best, inside, axis=-1) * _CHUNK + places % _CHUNK
+    return mx.where(places < count * _CHUNK, ids, places + (whole - count * _CHUNK)), values

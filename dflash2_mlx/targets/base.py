@@ -69,6 +69,11 @@ class LayeredTarget:
         self.reset()
 
     @property
+    def module(self) -> nn.Module:
+        """The mlx-lm language model that holds the weights."""
+        return self._language_model
+
+    @property
     def quantized(self) -> bool:
         """Whether the weights are stored quantised."""
         return any(isinstance(m, nn.QuantizedLinear) for m in self._model.layers[0].modules())

@@ -1,0 +1,93 @@
+"""`dflash2-mlx generate` as a user runs it, over a tiny random pair."""
+
+import json
+
+import pytest
+
+NO_END = ("--logit-bias", "256=-1000", "--logit-bias", "258=-1000")  # the random target ends where it likes
+
+
+def ask(pair, *args):
+    target, drafter = pair
+    return ("generate", "--model", target, "--draft", drafter, "--max-tokens", 24, *NO_END, *args)
+
+
+def test_stdout_is_the_answer_alone(cli, stored):
+    outcome = cli(*ask(stored, "hello"))
+    assert outcome.code == 0 and outcome.out.endswith("\n") and "\x1b" not in outcome.out + outcome.err
+
+
+def test_drafting_changes_no_token_of_a_greedy_answer(cli, stored):
+    drafted = json.loads(cli(*ask(stored, "hello", "--json")).out)
+    plain = json.loads(cli("generate", "-m", stored[0], "--no-draft", "hello", "-n", 24, *NO_END, "--json").out)
+    assert drafted["tokens"] == plain["tokens"] and drafted["rounds"] and not plain["rounds"]
+
+
+def test_a_seed_gives_the_same_text_at_every_block_size(cli, stored):
+    sampled = ("--temperature", 1, "--top-p", 0.9, "--seed", -7, "--json")
+    texts = {json.loads(cli(*ask(stored, "hello", "--block-size", b, *sampled)).out)["text"] for b in (1, 2, 5, 8)}
+    assert len(texts) == 1
+
+
+def test_without_a_seed_two_answers_differ_and_name_their_seeds(cli, stored):
+    first, second = (json.loads(cli(*ask(stored, "hello", "--temperature", 1, "--json")).out) for _ in range(2))
+    assert first["tokens"] != second["tokens"] and first["seed"] != second["seed"]
+
+
+def test_the_json_document_has_every_promised_field_and_adds_up(cli, stored):
+    answer = json.loads(cli(*ask(stored, "hello", "--json")).out)
+    promised = "text reasoning tool_calls tokens finish_reason prompt_tokens completion_tokens rounds stats model draft"
+    assert set(promised.split()) <= answer.keys() and answer["block_size"] == 8
+    assert answer["finish_reason"] == "length" and len(answer["tokens"]) == answer["completion_tokens"] == 24
+    assert answer["stats"]["tokens_per_round"] == pytest.approx(1 + sum(answer["rounds"]) / len(answer["rounds"]))
+
+
+def test_the_rejection_rule_answers_too(cli, stored):
+    answer = json.loads(cli(*ask(stored, "hi", "--acceptance", "rejection", "--temperature", 1, "--json")).out)
+    assert answer["completion_tokens"] == 24 and answer["stats"]["acceptance_rule"] == "rejection"
+
+
+def test_logprobs_come_with_every_token(cli, stored):
+    answer = json.loads(cli(*ask(stored, "hi", "--logprobs", 3, "--json")).out)
+    assert [entry["token"] for entry in answer["logprobs"]] == answer["tokens"]
+    assert all(len(entry["top"]) == 3 for entry in answer["logprobs"])
+
+
+def test_a_logit_bias_is_honoured(cli, stored):
+    answer = json.loads(cli(*ask(stored, "hi", "--logit-bias", "65=1000", "--json")).out)
+    assert set(answer["tokens"]) == {65}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9])
+def test_max_tokens_is_exact(cli, stored, count):
+    answer = json.loads(cli(*ask(stored, "hi", "--max-tokens", count, "--json")).out)
+    assert answer["completion_tokens"] == count and answer["finish_reason"] == "length"
+
+
+def test_the_prompt_comes_first_and_stdin_after_it(cli, stored):
+    both = json.loads(cli(*ask(stored, "a", "--raw", "--json"), stdin=b"b\r\nc\r\n").out)
+    assert both["prompt_tokens"] == len("a\n\nb\nc")
+
+
+def test_a_cut_answer_says_so_on_stderr(cli, stored):
+    assert "token limit" in cli(*ask(stored, "hello")).err
+
+
+def test_the_statistics_name_the_block_size_and_why(cli, stored):
+    assert "block size   8: the drafter's own block size" in cli(*ask(stored, "hello", "--stats")).err
+
+
+@pytest.mark.parametrize("option", [("--no-draft",), ("--block-size", 1)])
+def test_plain_decoding_is_said_with_its_reason(cli, stored, option):
+    draft = () if option == ("--no-draft",) else ("--draft", stored[1])
+    outcome = cli("generate", "hello", "-m", stored[0], *draft, *option, "--max-tokens", 4, "--stats")
+    assert "drafting is off" in outcome.err and "drafting     off" in outcome.err
+
+
+def test_a_target_without_a_known_drafter_is_decoded_plainly_and_said(cli, stored):
+    assert "no drafter is known" in cli("generate", "hello", "-m", stored[0], "-n", 4).err
+
+
+def test_require_draft_refuses_plain_decoding(cli, stored):
+    outcome = cli("generate", "hello", "-m", stored[0], "--require-draft")
+    assert outcome.code == 1 and "--draft" in outcome.err
