@@ -1,12 +1,12 @@
 """`dflash2-mlx generate`: one prompt, one answer. MLX is imported only once the parameters are checked."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import read_bias, read_prompt, read_tools
+from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.report import document, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
@@ -14,7 +14,6 @@ from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, ToolCall
 
 if TYPE_CHECKING:
-    from dflash2_mlx.loading import Pair
     from dflash2_mlx.session import Event
 
 
@@ -52,69 +51,52 @@ def generate(
 
     The prompt is the argument (or --prompt-file), then whatever is piped to stdin.
     """
-    if logprobs is not None and not as_json:
-        raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
-    changes = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-    }
-    asked = {name: value for name, value in changes.items() if value is not None}
-    sampling = SamplingParams(
+    asked = given(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
         seed=seed,
-        presence_penalty=presence_penalty or 0.0,
-        frequency_penalty=frequency_penalty or 0.0,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
         logit_bias=read_bias(logit_bias),
         logprobs=logprobs,
     )
-    replace(sampling, **asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
+    SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
     engine = EngineParams(max_tokens=max_tokens, block_size=block_size, acceptance=acceptance)  # type: ignore[arg-type]
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
     load = LoadParams(model, draft, draft_bits, draft_revision, not no_draft, require_draft)
-    question = read_prompt(prompt, prompt_file)
-    pair = _load(load)
-    out = Out(quiet=as_json)
-    events = _stream(pair, question, (sampling, asked), engine, text)
-    if as_json:
-        _print_document(pair, events, out)
-        return
-    _show(events, out, stats)
+    if logprobs is not None and not as_json:
+        raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
+    _answer(load, asked, engine, (read_prompt(prompt, prompt_file), text), stats=None if as_json else stats)
 
 
-def _load(params: LoadParams) -> "Pair":
-    from dflash2_mlx.loading import load_pair
-
-    return load_pair(params)
-
-
-def _stream(
-    pair: "Pair",
-    question: str,
-    choice: tuple[SamplingParams, dict[str, float | int]],
+def _answer(
+    load: LoadParams,
+    asked: Mapping[str, object],
     engine: EngineParams,
-    text: TextParams,
-) -> Iterator["Event"]:
-    """The answer's events, after what must be said before it."""
+    question: tuple[str, TextParams],
+    *,
+    stats: bool | None,
+) -> None:
+    """Load, answer, print; `stats` None prints one JSON document."""
+    from dflash2_mlx.api import gather
+    from dflash2_mlx.loading import load_pair
     from dflash2_mlx.session import Request, block_size_for, default_sampling, stream
 
-    sampling, asked = choice
-    defaults = default_sampling(pair)
-    known = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-    sampling = replace(sampling, **{name: asked.get(name, getattr(defaults, name)) for name in known})
+    pair, out = load_pair(load), Out()
+    sampling = replace(default_sampling(pair), **asked)  # type: ignore[arg-type]
     block = block_size_for(pair, engine.block_size)
     if block.rows == 1:
-        Out().note(f"dflash2-mlx: drafting is off: {block.reason}")
+        out.note(f"dflash2-mlx: drafting is off: {block.reason}")
     if block.warning:
-        Out().note(f"dflash2-mlx: {block.warning}")
-    return stream(pair, Request(question, sampling, engine, text))
-
-
-def _print_document(pair: "Pair", events: Iterator["Event"], out: Out) -> None:
-    from dflash2_mlx.api import gather
-
-    out.document(document(pair, gather(events)))
+        out.note(f"dflash2-mlx: {block.warning}")
+    events = stream(pair, Request(question[0], sampling, engine, question[1]))
+    if stats is None:
+        out.document(document(pair, gather(events)))
+        return
+    _show(events, out, stats)
 
 
 def _show(events: Iterator["Event"], out: Out, stats: bool) -> None:

@@ -72,3 +72,8 @@ def read_bias(pairs: Sequence[str] | None) -> dict[int, float]:
         except ValueError:
             raise UsageError(f"--logit-bias {pair!r} is not ID=NUMBER. Type, say: --logit-bias 42=-5") from None
     return bias
+
+
+def given(**settings: object) -> dict[str, object]:
+    """The settings that the user gave a value for."""
+    return {name: value for name, value in settings.items() if value is not None and value != {}}

@@ -12,10 +12,9 @@ def _coloured(stream: TextIO) -> bool:
 
 
 class Out:
-    """Writes an answer as it comes. `quiet` keeps it back, for a document printed at the end."""
+    """Writes an answer as it comes."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+    def __init__(self) -> None:
         self._dim = _coloured(sys.stderr)
         self._open_line: TextIO | None = None
 
@@ -43,7 +42,7 @@ class Out:
             self._open_line = None
 
     def _write(self, stream: TextIO, text: str) -> None:
-        if self._quiet or not text:
+        if not text:
             return
         if self._open_line not in (None, stream):
             self.end_line()

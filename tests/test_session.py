@@ -1,0 +1,106 @@
+"""Whole answers over a tiny pair: stop strings, cancelling, defaults, statistics."""
+
+import pytest
+
+from dflash2_mlx.api import gather, generate, load, stream_generate
+from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.errors import PromptError, UsageError
+from dflash2_mlx.events import Delta, Finished, Prefilling, Round
+from folders import write_drafter, write_target
+
+NO_END = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
+ENGINE = EngineParams(max_tokens=40)
+RAW = TextParams(raw=True)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    root = tmp_path_factory.mktemp("session")
+    return load(str(write_target(root / "target")), str(write_drafter(root / "drafter")))
+
+
+def ask(pair, *, engine=ENGINE, text=RAW, sampling=NO_END):
+    return generate(pair, "once upon a time", sampling=sampling, engine=engine, text=text)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 5, 8])
+def test_a_stop_string_ends_the_text_right_before_it_and_the_count_runs_through_it(pair, block_size):
+    whole = ask(pair)
+    start = whole.text.index(whole.text[20:23])
+    stop = whole.text[start : start + 3]
+    cut = ask(
+        pair,
+        engine=EngineParams(max_tokens=40, block_size=block_size),
+        text=TextParams(raw=True, stop=(stop,)),
+    )
+    assert cut.finish_reason == "stop" and cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.tokens == whole.tokens[: len(cut.tokens)] and cut.summary.completion_tokens == len(cut.tokens)
+
+
+def test_nothing_of_a_stop_string_is_ever_shown(pair):
+    whole = ask(pair).text
+    stop = whole[10:14]
+    shown = ""
+    for event in stream_generate(
+        pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=TextParams(raw=True, stop=(stop,))
+    ):
+        shown += event.text if isinstance(event, Delta) else ""
+        assert whole.startswith(shown) and len(shown) <= whole.index(stop)
+
+
+def test_events_come_in_order_and_finished_is_last(pair):
+    events = list(stream_generate(pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=RAW))
+    assert isinstance(events[0], Prefilling) and isinstance(events[-1], Finished)
+    assert sum(isinstance(event, Finished) for event in events) == 1
+
+
+def test_an_answer_closed_midway_leaves_the_pair_fit_for_the_next(pair):
+    whole = ask(pair)
+    for rounds in range(4):
+        events = stream_generate(pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=RAW)
+        seen = 0
+        while seen <= rounds:
+            seen += isinstance(next(events), Round)
+        events.close()
+        assert ask(pair).tokens == whole.tokens
+
+
+def test_the_statistics_count_what_the_rounds_say(pair):
+    events = list(stream_generate(pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=RAW))
+    rounds = [event for event in events if isinstance(event, Round)]
+    summary = gather(iter(events)).summary
+    drafted = [done for done in rounds if done.drafted]
+    assert summary.completion_tokens == sum(len(done.tokens) for done in rounds) == 40
+    assert summary.rounds == len(drafted) and summary.accepted == sum(done.accepted for done in drafted)
+    assert summary.tokens_per_round == pytest.approx(sum(len(done.tokens) for done in drafted) / len(drafted))
+    assert len(summary.acceptance_by_position) == 7 and summary.peak_bytes > 0
+
+
+def test_sampling_defaults_come_from_the_generation_config(tmp_path):
+    target = write_target(tmp_path / "target")
+    (target / "generation_config.json").write_text('{"temperature": 0.7, "top_p": 0.8, "top_k": 20}')
+    from dflash2_mlx.session import default_sampling
+
+    known = default_sampling(load(str(target), speculate=False))
+    assert (known.temperature, known.top_p, known.top_k, known.seed) == (0.7, 0.8, 20, None)
+
+
+def test_an_unquantised_drafter_is_quantised_on_load_and_changes_no_greedy_token(tmp_path, pair):
+    target, drafter = write_target(tmp_path / "target"), write_drafter(tmp_path / "drafter")
+    packed = load(str(target), str(drafter), draft_bits=8)
+    assert packed.weight_bytes < pair.weight_bytes
+    assert ask(packed).tokens == ask(pair).tokens
+
+
+def test_target_and_drafter_share_one_embedding_and_head(pair):
+    assert pair.drafter._embed.__self__ is pair.target and pair.drafter._head.__self__ is pair.target
+
+
+def test_chat_messages_cannot_be_raw(pair):
+    with pytest.raises(UsageError, match="chat template"):
+        generate(pair, [{"role": "user", "content": "hi"}], text=RAW)
+
+
+def test_an_empty_raw_prompt_is_refused(pair):
+    with pytest.raises(PromptError, match="empty"):
+        generate(pair, "  ", text=RAW)
