@@ -126,7 +126,7 @@ class LayeredTarget:
         assert self._block_rows == 0, "a verified block was not committed"
         self._block_rows = block.shape[0]
         hidden, features = self._run(block, tapped=True, reversible=True)
-        return Forward(self.head(self._model.norm(hidden)), features)
+        return Forward(self._logits(self._model.norm(hidden)), features)
 
     def commit(self, rows: int) -> None:
         """See Target.commit."""
@@ -143,11 +143,11 @@ class LayeredTarget:
 
     def _run(self, ids: mx.array, *, tapped: bool, reversible: bool = False) -> tuple[mx.array, mx.array | None]:
         """Hidden rows [n, H] before the final norm, and features [n, taps * H] where asked for."""
-        hidden = self._model.embed_tokens(ids[None])
+        hidden = self._enter(ids[None])
         outputs = {}
-        mask = self._mask(hidden)
+        masks = self._masks(hidden)
         for number, (layer, cache) in enumerate(zip(self._model.layers, self._caches, strict=True)):
-            hidden = self._layer(layer, hidden, cache, mask, reversible)
+            hidden = self._layer(layer, hidden, cache, masks, reversible)
             if number in self.taps:
                 outputs[number] = hidden
         features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1)[0] if tapped and self.taps else None
@@ -164,17 +164,23 @@ class LayeredTarget:
         caches: list[Any] = make_prompt_cache(self._language_model)
         return caches
 
-    def _mask(self, hidden: mx.array) -> Any:
-        """The attention mask that mlx-lm gives to the layers for these rows."""
-        from mlx_lm.models.base import create_attention_mask
+    def _enter(self, ids: mx.array) -> mx.array:
+        """What the first layer is given for ids [1, n]."""
+        rows: mx.array = self._model.embed_tokens(ids)
+        return rows
 
-        return create_attention_mask(hidden, self._attention_cache())
+    def _logits(self, hidden: mx.array) -> mx.array:
+        """The target's own logits [n, V] of hidden rows [n, H] after the final norm."""
+        return self.head(hidden)
 
-    def _attention_cache(self) -> Any:
-        return self._caches[0]
+    def _masks(self, hidden: mx.array) -> Any:
+        """The attention mask, or masks, that `_layer` needs for these rows [1, n, H]."""
+        raise NotImplementedError
 
-    def _layer(self, layer: Any, hidden: mx.array, cache: Any, mask: Any, reversible: bool) -> mx.array:
+    def _layer(self, layer: Any, hidden: mx.array, cache: Any, masks: Any, reversible: bool) -> mx.array:
+        """One layer's output [1, n, H]; `reversible`: remember what `_cut` needs."""
         raise NotImplementedError
 
     def _cut(self, rows: int, block: int) -> None:
+        """Undo all but the first `rows` of the `block` rows just run."""
         raise NotImplementedError

@@ -32,12 +32,14 @@ class HybridTarget(LayeredTarget):
         super().reset()
         self._seen: list[_Seen] = []
 
-    def _attention_cache(self) -> Any:
-        return self._caches[self._model.fa_idx]
+    def _masks(self, hidden: mx.array) -> Any:
+        from mlx_lm.models.base import create_attention_mask
 
-    def _layer(self, layer: Any, hidden: mx.array, cache: Any, mask: Any, reversible: bool) -> mx.array:
+        return create_attention_mask(hidden, self._caches[self._model.fa_idx])
+
+    def _layer(self, layer: Any, hidden: mx.array, cache: Any, masks: Any, reversible: bool) -> mx.array:
         if not layer.is_linear:
-            out: mx.array = layer(hidden, mask, cache)
+            out: mx.array = layer(hidden, masks, cache)
             return out
         mixed, seen = _gated_delta(layer.linear_attn, layer.input_layernorm(hidden), cache)
         if reversible:
