@@ -6,13 +6,16 @@ from dflash2_mlx.errors import UnsupportedError
 from dflash2_mlx.targets.attention import AttentionTarget
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.hybrid import HybridTarget
+from dflash2_mlx.targets.sliding import SlidingTarget
 
 _FAMILIES: dict[str, type[LayeredTarget]] = {
     "qwen3_5": HybridTarget,
     "qwen3_5_moe": HybridTarget,
     "qwen3": AttentionTarget,
     "llama": AttentionTarget,
+    "muse_glimmer": SlidingTarget,
 }
+_OWN_CACHES: dict[type[LayeredTarget], set[str]] = {HybridTarget: {"ArraysCache"}, SlidingTarget: {"WindowCache"}}
 
 
 def target_family(model_type: object) -> type[LayeredTarget]:
@@ -37,7 +40,7 @@ def build_target(model: Any, model_type: object, taps: tuple[int, ...] = ()) -> 
     family = target_family(model_type)
     target = family(getattr(model, "language_model", model), taps)
     kinds = {type(cache).__name__ for cache in target._caches}
-    known = {"KVCache", "ArraysCache"} if family is HybridTarget else {"KVCache"}
+    known = {"KVCache"} | _OWN_CACHES.get(family, set())
     if not kinds <= known:
         raise UnsupportedError(
             f"this {model_type} target uses {', '.join(sorted(kinds - known))}, which cannot be rolled back exactly. "
