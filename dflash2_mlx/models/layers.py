@@ -22,18 +22,46 @@ class DynamicConv(nn.Module):
         self.kernel_projection = nn.Linear(hidden_size, 2 * config.kernel_size * self._groups, bias=False)
 
     def kernels(self, normed: mx.array) -> mx.array:
-        """Both kernels of every row of `normed` [b, H]: [b, before/after, tap, G, channels]."""
-        dynamic = self.kernel_projection(normed).reshape(-1, 2, self._taps, self._groups, 1)
-        return dynamic + self.base_kernel.reshape(2, self._taps, self._groups, -1)
+        """The dynamic parts of both kernels of every row of `normed` [b, H]: [b, side and tap, G, 1]."""
+        return self.kernel_projection(normed).reshape(-1, 2 * self._taps, self._groups, 1)
 
-    def convolve(self, rows: mx.array, kernel: mx.array) -> mx.array:
-        """`sum over taps of kernel[row, tap] * rows[row - tap]`; rows [b, H], kernel [b, tap, G, channels]."""
+    def convolve(self, rows: mx.array, dynamic: mx.array, side: int, residual: mx.array | None = None) -> mx.array:
+        """`residual + sum over taps of (base + dynamic)[row, tap] * rows[row - tap]`.
+
+        rows, residual: [b, H]; dynamic: what `kernels` gave; side: 0 before the sublayer, 1 after it.
+        """
         grouped = rows.reshape(rows.shape[0], self._groups, -1)  # [b, G, channels]
-        out = kernel[:, 0] * grouped
-        for tap in range(1, min(self._taps, rows.shape[0])):
-            shifted = mx.pad(grouped[:-tap], [(tap, 0), (0, 0), (0, 0)])
-            out = out + kernel[:, tap] * shifted
-        return out.reshape(rows.shape)
+        base = self.base_kernel.reshape(2, self._taps, self._groups, -1)
+        terms: list[mx.array] = []
+        for tap in range(min(self._taps, rows.shape[0])):
+            shifted = mx.pad(grouped[:-tap], [(tap, 0), (0, 0), (0, 0)]) if tap else grouped
+            terms += [dynamic[:, side * self._taps + tap], base[side, tap], shifted]
+        if residual is None:
+            return _weighed(*terms).reshape(rows.shape)
+        return _added(residual.reshape(grouped.shape), *terms).reshape(rows.shape)
+
+
+def _sum_of_taps(*terms: mx.array) -> mx.array:
+    """terms: dynamic kernel, base kernel and rows of each tap in turn."""
+    out = (terms[0] + terms[1]) * terms[2]
+    for first in range(3, len(terms), 3):
+        out = out + (terms[first] + terms[first + 1]) * terms[first + 2]
+    return out
+
+
+@mx.compile
+def _weighed(*terms: mx.array) -> mx.array:
+    return _sum_of_taps(*terms)
+
+
+@mx.compile
+def _added(residual: mx.array, *terms: mx.array) -> mx.array:
+    return residual + _sum_of_taps(*terms)
+
+
+@mx.compile
+def _swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    return nn.silu(gate) * up
 
 
 class DraftAttention(nn.Module):
@@ -91,7 +119,7 @@ class DraftMLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def __call__(self, rows: mx.array) -> mx.array:
-        return self.down_proj(nn.silu(self.gate_proj(rows)) * self.up_proj(rows))
+        return self.down_proj(_swiglu(self.gate_proj(rows), self.up_proj(rows)))
 
 
 class DraftLayer(nn.Module):
@@ -113,16 +141,18 @@ class DraftLayer(nn.Module):
         context = self._visible(context)
         normed = self.input_layernorm(rows)
         if "attention_conv" in self:
-            kernels = self.attention_conv.kernels(normed)
-            mixed = self.self_attn(self.attention_conv.convolve(normed, kernels[:, 0]), context, position, cache)
-            rows = rows + self.attention_conv.convolve(mixed, kernels[:, 1])
+            conv = self.attention_conv
+            kernels = conv.kernels(normed)
+            mixed = self.self_attn(conv.convolve(normed, kernels, 0), context, position, cache)
+            rows = conv.convolve(mixed, kernels, 1, residual=rows)
         else:
             rows = rows + self.self_attn(normed, context, position, cache)
         normed = self.post_attention_layernorm(rows)
         if "mlp_conv" in self:
-            kernels = self.mlp_conv.kernels(normed)
-            fed = self.mlp(self.mlp_conv.convolve(normed, kernels[:, 0]))
-            return rows + self.mlp_conv.convolve(fed, kernels[:, 1])
+            conv = self.mlp_conv
+            kernels = conv.kernels(normed)
+            fed = self.mlp(conv.convolve(normed, kernels, 0))
+            return conv.convolve(fed, kernels, 1, residual=rows)
         return rows + self.mlp(normed)
 
     def absorb(self, context: mx.array, position: int, cache: ContextCache) -> None:

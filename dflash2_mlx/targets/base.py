@@ -150,8 +150,9 @@ class LayeredTarget:
             hidden = self._layer(layer, hidden, cache, masks, reversible)
             if number in self.taps:
                 outputs[number] = hidden
-        features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1)[0] if tapped and self.taps else None
-        return hidden[0], features
+        features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if tapped and self.taps else None
+        # squeezing is a view, indexing with [0] would copy
+        return hidden.squeeze(0), None if features is None else features.squeeze(0)
 
     def _chunk_rows(self, chunk: int) -> int:
         """Rows of the next prefill chunk: fewer the deeper the cache, since scores take heads * rows * depth * 4 B."""

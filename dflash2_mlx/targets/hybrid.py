@@ -1,7 +1,8 @@
 """Targets that mix gated-delta layers, whose cache is recurrent, with attention. Knows mlx-lm's `qwen3_5` layers.
 
 A recurrent state cannot be trimmed. A verify pass keeps what its gated-delta layers saw, by reference; cutting back
-recomputes the state of the accepted rows with the same kernel, lazily. Accepting the whole block costs nothing.
+recomputes the state of the accepted rows with the same kernel, lazily, or picks it where plain operations went row by
+row. Accepting the whole block costs nothing.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from dflash2_mlx.targets.base import LayeredTarget
+from dflash2_mlx.targets.recurrence import has_kernel, stepwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class _Seen:
     conv_input: mx.array  # [1, kernel - 1 + b, conv channels]
     inputs: tuple[mx.array, ...]  # q, k, v, a, b, each [1, b, ...]
     state: mx.array | None  # [1, value heads, Dv, Dk] before the block
+    states: list[mx.array]  # the state after every row, where no kernel ran
 
 
 class HybridTarget(LayeredTarget):
@@ -63,7 +66,7 @@ class HybridTarget(LayeredTarget):
 
 def _gated_delta(layer: Any, rows: mx.array, cache: Any) -> tuple[mx.array, _Seen]:
     """The layer's output [1, n, H] for normed rows [1, n, H], step for step as mlx-lm computes it."""
-    from mlx_lm.models.gated_delta import gated_delta_update, normalize_qk
+    from mlx_lm.models.gated_delta import compute_g, gated_delta_update, normalize_qk
 
     count, window = rows.shape[1], layer.conv_kernel_size - 1
     before: mx.array | None = cache[1]
@@ -80,10 +83,15 @@ def _gated_delta(layer: Any, rows: mx.array, cache: Any) -> tuple[mx.array, _See
     v = v.reshape(1, count, layer.num_v_heads, layer.head_v_dim)
     q, k = normalize_qk(q, k, inv_scale=layer.head_k_dim**-0.5, eps=1e-6)
     inputs = (q, k, v, decay, beta)
-    out, after = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, before)
+    states: list[mx.array] = []
+    if has_kernel(layer.head_k_dim):
+        out, after = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, before)
+    else:
+        out, states = stepwise((q, k, v), compute_g(layer.A_log, decay, layer.dt_bias), mx.sigmoid(beta), before)
+        after = states[-1]
     cache[0], cache[1] = mx.contiguous(conv_input[:, -window:]), after
     out = layer.out_proj(layer.norm(out, gate).reshape(1, count, -1))
-    return out, _Seen(layer, cache, conv_input, inputs, before)
+    return out, _Seen(layer, cache, conv_input, inputs, before, states)
 
 
 def _rebuild(seen: _Seen, rows: int) -> None:
@@ -93,6 +101,8 @@ def _rebuild(seen: _Seen, rows: int) -> None:
     layer, window = seen.layer, seen.layer.conv_kernel_size - 1
     seen.cache[0] = mx.contiguous(seen.conv_input[:, rows : rows + window])
     seen.cache[1] = seen.state
-    if rows:
+    if rows and seen.states:
+        seen.cache[1] = seen.states[rows - 1]
+    elif rows:
         accepted = (part[:, :rows] for part in seen.inputs)
         seen.cache[1] = gated_delta_update(*accepted, layer.A_log, layer.dt_bias, seen.state)[1]
