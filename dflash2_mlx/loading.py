@@ -1,26 +1,32 @@
 """Two folders -> a checked pair. Every config is checked before any weight is read. Knows mlx and mlx-lm."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from dflash2_mlx.checkpoint import read_json, read_optional_json, weight_files
+from dflash2_mlx.checkpoint import check_safetensors, read_json, read_optional_json, weight_files
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.hub import find_folder
 from dflash2_mlx.models.config import DRAFTER_ARCHITECTURES, DrafterConfig, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
-from dflash2_mlx.pairs import known_pair
+from dflash2_mlx.pairs import known_pair, target_and_drafter
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target, target_family
 from dflash2_mlx.text.prompt import ChatFormat
 
 _TURN_END = "<|im_end|>"
 _STORED_BITS = 16
+# Foreign formats that mlx-lm turns into MLX's own while it loads; any other is refused by name.
+_FORMATS_OF_MLX_LM = ("bitnet", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "awq", "gptq")
+_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def load_pair(params: LoadParams) -> Pair:
 
     Raises: LoadError and its kinds.
     """
-    model_name, draft_name, off = _names(params)
+    model_name, draft_name, off = target_and_drafter(params)
     folder = find_folder(model_name)
     config = read_json(folder / "config.json")
     _refuse_drafter_as_target(folder, config)
@@ -60,13 +66,14 @@ def load_pair(params: LoadParams) -> Pair:
     if not isinstance(text_config, Mapping):
         raise ConfigError(f"{folder}/config.json: text_config is not a mapping. Fetch it again.")
     target_family(config.get("model_type"))
+    _refuse_code_and_foreign_formats(folder, config)
     draft_folder = find_folder(draft_name, params.draft_revision) if draft_name else None
     draft_config = None
     if draft_folder:
         source = draft_folder / "config.json"
         draft_config = parse_drafter_config(read_json(source), str(source))
         check_fit(draft_config, text_config, folder)
-        weight_files(draft_folder)
+        _refuse_foreign_drafter(draft_folder, draft_config)
     model = _load_model(folder)
     target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
     drafter = _load_drafter(draft_folder, draft_config, target, params) if draft_folder and draft_config else None
@@ -81,22 +88,8 @@ def load_pair(params: LoadParams) -> Pair:
         tokenizer=tokenizer,
         chat=ChatFormat(tokenizer),
         end_tokens=_end_tokens(tokenizer, (config, text_config, generation)),
-        defaults=_sampling_defaults(generation),
+        defaults=_sampling_defaults(generation) if generation else _published_defaults(params.model),
     )
-
-
-def _names(params: LoadParams) -> tuple[str, str | None, str | None]:
-    """Target, drafter and, where there is no drafter, the reason."""
-    pair = known_pair(params.model)
-    model = pair.target if pair else params.model
-    if not params.speculate:
-        return model, None, "switched off (--no-draft)"
-    draft = params.draft or (pair.drafter if pair else None)
-    if draft is None and params.require_draft:
-        raise LoadError(f"no drafter is known for {params.model}. Give one with --draft, or drop --require-draft.")
-    reason = None if draft else f"no drafter is known for {params.model}; give one with --draft"
-    known = known_pair(draft) if draft else None
-    return model, known.drafter if known else draft, reason
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:
@@ -106,6 +99,49 @@ def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> Non
             f"{folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
             "Pass it as --draft, and its target as --model."
         )
+
+
+def _refuse_code_and_foreign_formats(folder: Path, config: Mapping[str, object]) -> None:
+    """Before any weight is read: no code of the checkpoint's own, no format that mlx-lm cannot convert."""
+    code = config.get("model_file")
+    if code is not None:
+        raise UnsupportedError(
+            f"{folder} wants its own code to be run (model_file: {code!r}), which is never done. Use a checkpoint in a "
+            "format of mlx-lm."
+        )
+    text = config.get("text_config")
+    settings = config.get("quantization_config") or (
+        text.get("quantization_config") if isinstance(text, dict) else None
+    )
+    if config.get("quantization") is not None or settings is None:
+        return
+    settings = settings if isinstance(settings, Mapping) else {}
+    method = settings.get("quant_method")
+    if method == "fp8" and settings.get("scale_fmt") == "ue8m0" and settings.get("weight_block_size") == [32, 32]:
+        return  # the same bits as mxfp8
+    if method not in _FORMATS_OF_MLX_LM:
+        raise UnsupportedError(
+            f"{folder} is stored as {method!r}, a format that mlx-lm does not convert. Use an MLX conversion of the "
+            "model, say from mlx-community."
+        )
+
+
+def _refuse_foreign_drafter(folder: Path, config: DrafterConfig) -> None:
+    """Every file whole, and only numbers that a drafter in the published format has."""
+    if (folder / "hf_quant_config.json").exists():
+        raise UnsupportedError(
+            f"the drafter in {folder} is stored as 'modelopt' (hf_quant_config.json), which is not read. Use the bf16 "
+            "drafter, with --draft-bits 4 to quantise it on load."
+        )
+    allowed = (*_FLOATS, "U32", "U8") if config.quantization else _FLOATS
+    for file in weight_files(folder):
+        for name, entry in check_safetensors(file).items():
+            kind = entry.get("dtype") if isinstance(entry, Mapping) else None
+            if kind not in allowed:
+                raise UnsupportedError(
+                    f"{file}: tensor {name} is stored as {kind}, a foreign format. Use the bf16 drafter, with "
+                    "--draft-bits 4 to quantise it on load."
+                )
 
 
 def check_fit(drafter: DrafterConfig, target: Mapping[str, object], target_folder: Path) -> None:
@@ -137,17 +173,33 @@ def check_fit(drafter: DrafterConfig, target: Mapping[str, object], target_folde
 
 
 def _load_model(folder: Path) -> Any:
+    """mlx-lm's model with the tensors that the index names; those it has no use for (vision, mtp) are never read."""
     from mlx_lm.utils import load_model
 
-    weight_files(folder)
     try:
-        model, _ = load_model(folder)
+        with _only(weight_files(folder), folder) as exact, redirect_stdout(sys.stderr):
+            model, _ = load_model(exact)
     except (ValueError, KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(
             f"{folder}: mlx-lm cannot load this model: {first} Fetch it again, or try `mlx_lm`."
         ) from error
     return model
+
+
+@contextmanager
+def _only(files: Sequence[Path], folder: Path) -> Iterator[Path]:
+    """A folder in which `model*.safetensors`, which is what mlx-lm reads, are exactly these files: `folder` itself,
+    or one of links, gone after use."""
+    if set(files) == set(folder.glob("model*.safetensors")):
+        yield folder
+        return
+    with TemporaryDirectory(prefix="dflash2-mlx-") as links:
+        for source in folder.glob("*.json"):
+            (Path(links) / source.name).symlink_to(source.resolve())
+        for number, file in enumerate(files):
+            (Path(links) / f"model-{number}.safetensors").symlink_to(file.resolve())
+        yield Path(links)
 
 
 def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
@@ -180,7 +232,8 @@ def _load_tokenizer(folder: Path) -> Any:
     from mlx_lm.utils import load_tokenizer
 
     try:
-        return load_tokenizer(folder)
+        with redirect_stdout(sys.stderr):
+            return load_tokenizer(folder, {"trust_remote_code": False})
     except Exception as error:  # transformers raises what it likes; all of it is the folder's fault
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LoadError(f"{folder}: no usable tokenizer ({first}). Fetch the model again.") from error
@@ -203,3 +256,9 @@ def _sampling_defaults(generation: Mapping[str, object]) -> dict[str, float]:
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     found = {name: generation.get(name) for name in names}
     return {k: v for k, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _published_defaults(name: str) -> dict[str, float]:
+    """What the makers recommend for a known target whose folder has no generation_config.json; else greedy."""
+    pair = known_pair(name)
+    return dict(pair.sampling) if pair else {}

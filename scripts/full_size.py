@@ -211,7 +211,7 @@ def main() -> int:
                 bad = wanted not in (None, value)
                 failed |= bad
                 print(
-                    f"  {name:<24} {value:>18,}{f'  published: {wanted:,}' if wanted else ''}{'  DIFFERENT' if bad else ''}"
+                    f"  {name:<24} {value:>18,}{f'  published: {wanted:,}' if wanted else ''}{'  WRONG' if bad else ''}"
                 )
             for name, shape in shapes.items():
                 print(f"  {name:<24} {shape:>18}")

@@ -170,7 +170,7 @@ class ToyTarget:
 
 
 class ToyDrafter:
-    """A Markov drafter over a small vocabulary: `size` candidates a slot, chosen among by `table` [V, V] like the selector.
+    """A Markov drafter over a small vocabulary: `size` candidates a slot, chosen by `table` [V, V] like the selector.
 
     Its tokens are really drawn from the probabilities that it reports, and those are not the target's.
     """

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools
+from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
+from dflash2_mlx.cli.pull import offer_download
 from dflash2_mlx.cli.report import document, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 def generate(
     prompt: options.PromptArgument = None,
-    model: options.Model = "demo",
+    model: options.Model = None,
     draft: options.Draft = None,
     draft_revision: options.DraftRevision = None,
     draft_bits: options.DraftBits = None,
@@ -66,10 +68,21 @@ def generate(
     SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
     engine = EngineParams(max_tokens=max_tokens, block_size=block_size, acceptance=acceptance)  # type: ignore[arg-type]
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
-    load = LoadParams(model, draft, draft_bits, draft_revision, not no_draft, require_draft)
+    chosen, why = choose_model(model)
+    load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
     if logprobs is not None and not as_json:
         raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
-    _answer(load, asked, engine, (read_prompt(prompt, prompt_file), text), stats=None if as_json else stats)
+    question = (read_prompt(prompt, prompt_file), text)
+    _get_ready(load, why)
+    _answer(load, asked, engine, question, stats=None if as_json else stats)
+
+
+def _get_ready(load: LoadParams, why: str | None) -> None:
+    """Say which model was chosen, and offer to fetch what is not there."""
+    out = Out()
+    if why:
+        out.note(f"dflash2-mlx: {why}")
+    offer_download(load, out)
 
 
 def _answer(

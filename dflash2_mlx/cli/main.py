@@ -7,8 +7,12 @@ from typing import Annotated
 import typer
 
 from dflash2_mlx import __version__
+from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
+from dflash2_mlx.cli.models import models
 from dflash2_mlx.cli.out import fail
+from dflash2_mlx.cli.pull import pull
+from dflash2_mlx.cli.verify import verify
 from dflash2_mlx.errors import DFlash2Error
 
 _INTERRUPTED, _CLOSED_PIPE = 130, 141
@@ -22,6 +26,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(generate)
+app.command()(doctor)
+app.command()(pull)
+app.command()(models)
+app.command()(verify)
 
 
 def _print_version(wanted: bool) -> None:

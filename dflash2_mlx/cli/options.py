@@ -12,7 +12,14 @@ PromptFile = Annotated[
     Path | None, typer.Option("--prompt-file", help="Read the prompt from a UTF-8 file.", rich_help_panel=_TEXT)
 ]
 Model = Annotated[
-    str, typer.Option("--model", "-m", help="Target: folder, owner/name[@revision], or alias.", rich_help_panel=_MODEL)
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Target: folder, owner/name[@revision], or alias. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits "
+        "and is in the cache, else demo.",
+        rich_help_panel=_MODEL,
+    ),
 ]
 Draft = Annotated[
     str | None,
@@ -101,6 +108,16 @@ Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the prompt as it is: no chat template.", rich_help_panel=_TEXT)
 ]
 ShowStats = Annotated[bool, typer.Option("--stats", help="Numbers of the answer on stderr.", rich_help_panel=_OUTPUT)]
+PairArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PAIR]",
+        help="Alias (see `models`) or owner/name[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
+        "qwen3.8-27b.",
+    ),
+]
+TargetOnly = Annotated[bool, typer.Option("--target-only", help="Only the target.")]
+DraftOnly = Annotated[bool, typer.Option("--draft-only", help="Only the drafter.")]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
 ]

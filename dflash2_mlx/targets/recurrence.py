@@ -29,18 +29,17 @@ def stepwise(
     parts = (q[..., None, :], k[..., None, :], v[..., None], decay[..., None, None], beta[..., None, None])
     outputs, states = [], []
     current = state[:, None]  # [1, 1, Hv, Dv, Dk]
-    for q_row, k_row, v_row, decay_row, beta_row in zip(*(mx.split(p, rows, axis=1) for p in parts), strict=True):
-        out, current = _step(q_row, k_row, v_row, decay_row, beta_row, current)
+    for row in zip(*(mx.split(part, rows, axis=1) for part in parts), strict=True):
+        out, current = _step(row, current)
         outputs.append(out)
         states.append(current)
     return mx.concatenate(outputs, axis=1)[..., 0], [after[:, 0] for after in states]
 
 
 @mx.compile
-def _step(
-    q: mx.array, k: mx.array, v: mx.array, decay: mx.array, beta: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
-    """One row: output [1, 1, Hv, Dv, 1] and the new state [1, 1, Hv, Dv, Dk]."""
+def _step(row: tuple[mx.array, ...], state: mx.array) -> tuple[mx.array, mx.array]:
+    """Output [1, 1, Hv, Dv, 1] and new state [1, 1, Hv, Dv, Dk] of one row of (q, k, v, decay, beta)."""
+    q, k, v, decay, beta = row
     state = state * decay
     known = (state * k).sum(axis=-1, keepdims=True)
     state = state + k * ((v - known) * beta)

@@ -29,7 +29,7 @@ def test_a_file_as_model(cli, pair):
 
 def test_a_repository_that_is_not_in_the_cache_is_not_downloaded(cli, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert refused(cli("generate", "hi", "--model", "someone/else@abc"), "hf download someone/else --revision abc")
+    assert refused(cli("generate", "hi", "--model", "someone/else@abc"), "dflash2-mlx pull someone/else@abc")
 
 
 def test_a_drafter_given_as_model(cli, pair):

@@ -1,0 +1,390 @@
+"""How much memory a pair takes at a given context, from its configs, and whether a machine has it. Knows no MLX.
+
+The parts mirror what the package allocates: mlx-lm's caches, WindowCache, ContextCache, the states kept for rollback.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from dflash2_mlx.errors import ConfigError
+from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
+
+Word = Literal["fits", "tight", "does not fit"]
+TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
+STORED_BITS = 16
+
+_GROUP = 64  # weights that share a scale and a bias of 2 bytes each
+_CACHE_STEP = 256  # rows by which caches grow
+_CHUNK = 2048  # prompt tokens of one prefill pass
+_SMALLEST_CHUNK = 64
+_SCORE_BYTES = 2**30  # the attention scores of a chunk are kept below this
+_FUSED_HEADS = (64, 80, 128)  # head sizes for which Metal's prefill attention keeps no scores
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShape:
+    """What of a target decides its memory.
+
+    full_layers keep every token, window_layers those of a window; both store `row_bytes` a token. weight_bytes: None
+    where the config does not tell. state_bytes: of all recurrent layers. element_bytes: of an activation.
+    """
+
+    weight_bytes: int | None
+    full_layers: int
+    window_layers: int
+    window: int
+    row_bytes: int
+    state_bytes: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    head_dim: int
+    vocab_size: int
+    context_limit: int
+    element_bytes: int
+    quantized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes by part. The order is the one in which people read them."""
+
+    target: int
+    drafter: int
+    kv: int
+    state: int
+    features: int
+    draft_kv: int
+    logits: int
+    prefill: int
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pair and how it is to run. drafter None: plain decoding. draft_bits: 4, 8 or 16 (as stored)."""
+
+    target: TargetShape
+    drafter: DrafterConfig | None
+    context: int
+    draft_bits: int = STORED_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """largest_context: the longest that fits (tight included), 0 = none. remedies: what would make it fit."""
+
+    word: Word
+    share: float
+    largest_context: int
+    remedies: tuple[str, ...]
+
+
+def target_shape(
+    config: Mapping[str, object], source: str, *, weight_bytes: int | None = None, element_bytes: int | None = None
+) -> TargetShape:
+    """The shape of the target described by `config`; `weight_bytes` and `element_bytes` as its files tell them.
+
+    Raises: ConfigError for a missing key.
+    """
+    keys = _Keys(config, source)
+    layers, hidden, heads = (keys.whole(k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+    kv_heads = keys.whole("num_key_value_heads", heads)
+    head_dim = keys.whole("head_dim", hidden // heads)
+    element = element_bytes or (4 if "float32" in (keys.get("dtype"), keys.get("torch_dtype")) else 2)
+    full, sliding, recurrent = _layer_kinds(keys, layers)
+    return TargetShape(
+        weight_bytes=weight_bytes or _weight_bytes(keys, full + sliding, recurrent, head_dim * heads),
+        full_layers=full,
+        window_layers=sliding,
+        window=keys.whole("sliding_window") if sliding else 0,
+        row_bytes=2 * kv_heads * head_dim * element,
+        state_bytes=recurrent * _state_bytes(keys, element) if recurrent else 0,
+        hidden_size=hidden,
+        intermediate_size=keys.whole("intermediate_size", keys.whole("moe_intermediate_size", hidden)),
+        heads=heads,
+        head_dim=head_dim,
+        vocab_size=keys.whole("vocab_size"),
+        context_limit=keys.whole("max_position_embeddings"),
+        element_bytes=element,
+        quantized=_quantization(keys) is not None,
+    )
+
+
+def drafter_bytes(config: DrafterConfig, bits: int = STORED_BITS) -> int:
+    """Bytes of the drafter's weights: linear layers in `bits`, codebooks, norms and base kernels in 16."""
+    hidden, width = config.hidden_size, config.num_heads * config.head_dim
+    attention = 2 * hidden * width + 2 * hidden * config.num_kv_heads * config.head_dim
+    linear = attention + 3 * hidden * config.intermediate_size
+    plain = 2 * hidden + 2 * config.head_dim
+    if config.conv:
+        groups = hidden // config.conv.group_size
+        linear += 2 * 2 * config.conv.kernel_size * groups * hidden
+        plain += 2 * 2 * config.conv.kernel_size * hidden
+    layers = len(config.windows)
+    linear = layers * linear + len(config.target_layer_ids) * hidden * hidden
+    plain = layers * plain + 2 * hidden
+    if config.selector:
+        linear += config.selector.rank * hidden
+        plain += 2 * (config.vocab_size or 0) * config.selector.rank
+    stored = config.quantization.get("bits") if config.quantization else None
+    return _linear_bytes(linear, stored if isinstance(stored, int) else bits) + 2 * plain
+
+
+def memory_need(plan: Plan) -> Need:
+    """What the pair takes at most while `plan.context` tokens, prompt and answer together, are in the cache."""
+    target, drafter, context = plan.target, plan.drafter, plan.context
+    kept = _rounded(context)
+    window_rows = 2 * target.window + _CACHE_STEP
+    rows = drafter.block_size if drafter else 1
+    return Need(
+        target=target.weight_bytes or 0,
+        drafter=drafter_bytes(drafter, plan.draft_bits) if drafter else 0,
+        kv=target.row_bytes * (target.full_layers * kept + target.window_layers * window_rows),
+        state=target.state_bytes * (2 if drafter else 1),
+        features=_feature_rows(drafter, context) * feature_bytes(drafter, target) if drafter else 0,
+        draft_kv=_draft_kv_bytes(drafter, context) if drafter else 0,
+        logits=rows * target.vocab_size * 4 * (2 if drafter else 1),
+        prefill=_prefill_bytes(target, context),
+    )
+
+
+def feature_bytes(drafter: DrafterConfig, target: TargetShape) -> int:
+    """Bytes of one token's features."""
+    return len(drafter.target_layer_ids) * target.hidden_size * target.element_bytes
+
+
+def judge(plan: Plan, limit_bytes: int) -> Verdict:
+    """Whether `plan` fits into `limit_bytes`, and what would make it."""
+    share = memory_need(plan).total / limit_bytes
+    word: Word = "fits" if share <= TIGHT_SHARE else "tight" if share <= 1 else "does not fit"
+    largest = largest_context(plan, limit_bytes)
+    return Verdict(word, share, largest, () if word == "fits" else _remedies(plan, limit_bytes, largest))
+
+
+def largest_context(plan: Plan, limit_bytes: int) -> int:
+    """The longest context, in steps of 256 tokens, whose need is within the limit; 0 = none."""
+    low, high = 0, max(1, plan.target.context_limit // _CACHE_STEP)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = memory_need(replace(plan, context=middle * _CACHE_STEP)).total <= limit_bytes
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return min(low * _CACHE_STEP, plan.target.context_limit)
+
+
+def _remedies(plan: Plan, limit_bytes: int, largest: int) -> tuple[str, ...]:
+    """Changes of the same pair that fit, the one that costs least first."""
+
+    def fits(changed: Plan) -> bool:
+        return memory_need(changed).total <= limit_bytes * (TIGHT_SHARE if largest >= plan.context else 1)
+
+    found = []
+    smaller = replace(plan, draft_bits=4)
+    can_shrink = plan.drafter is not None and plan.draft_bits > 4 and plan.drafter.quantization is None
+    if can_shrink and fits(smaller):
+        found.append("quantise the drafter: --draft-bits 4")
+    if 0 < largest < plan.context:
+        found.append(f"a shorter context: at most {largest} tokens, prompt and answer together")
+    if plan.drafter is not None and fits(replace(plan, drafter=None)):
+        found.append("do without the drafter, at plain speed: --no-draft")
+    elif plan.drafter is not None and not largest:
+        plain = largest_context(replace(plan, drafter=None), limit_bytes)
+        if plain:
+            found.append(f"do without the drafter, at plain speed: --no-draft, with at most {plain} tokens of context")
+    return tuple(found)
+
+
+def _feature_rows(drafter: DrafterConfig, context: int) -> int:
+    """Rows kept at a time: what the drafter can see, or a chunk where it sees everything."""
+    return min(context, _CHUNK if drafter.context_rows is None else drafter.context_rows)
+
+
+def _draft_kv_bytes(drafter: DrafterConfig, context: int) -> int:
+    row = 2 * drafter.num_kv_heads * drafter.head_dim * 2
+    rows = 0
+    for window in drafter.windows:
+        if window is None:
+            rows += 2 * (context + drafter.block_size) + _CACHE_STEP
+        else:
+            rows += 2 * (window - 1) + min(context, window - 1) + drafter.block_size + _CACHE_STEP
+    return row * rows
+
+
+def _prefill_bytes(target: TargetShape, context: int) -> int:
+    """Scores and activations of the last prefill chunk, the deepest one."""
+    rows = min(_CHUNK, context)
+    activations = rows * (3 * target.intermediate_size + 4 * target.hidden_size) * target.element_bytes
+    if target.head_dim in _FUSED_HEADS:
+        return activations
+    row = target.heads * context  # scores of one row
+    scores = max(min(_SCORE_BYTES // 4, row * rows), row * min(_SMALLEST_CHUNK, context))
+    return activations + 2 * scores * target.element_bytes  # before and after the softmax
+
+
+def _layer_kinds(keys: "_Keys", layers: int) -> tuple[int, int, int]:
+    """How many layers have full attention, a window, a recurrent state."""
+    interval = keys.get("full_attention_interval")
+    types = keys.get("layer_types")
+    if keys.model_type == "muse_glimmer" and not isinstance(types, list):
+        types = [("full_attention" if (i + 1) % 4 == 0 else "sliding_attention") for i in range(layers)]
+    if keys.get("linear_num_value_heads") is not None:
+        full = layers // interval if isinstance(interval, int) and interval > 0 else layers // 4
+        return full, 0, layers - full
+    sliding = sum(kind == "sliding_attention" for kind in types) if isinstance(types, list) else 0
+    return layers - sliding, sliding, 0
+
+
+def _state_bytes(keys: "_Keys", element: int) -> int:
+    """Bytes of one gated-delta layer: its state in float32 and the rows its convolution looks back on."""
+    key_dim, value_dim = keys.whole("linear_key_head_dim"), keys.whole("linear_value_head_dim")
+    key_heads, value_heads = keys.whole("linear_num_key_heads"), keys.whole("linear_num_value_heads")
+    channels = 2 * key_heads * key_dim + value_heads * value_dim
+    return 4 * value_heads * value_dim * key_dim + (keys.whole("linear_conv_kernel_dim") - 1) * channels * element
+
+
+def _weight_bytes(keys: "_Keys", attention: int, recurrent: int, width: int) -> int | None:
+    """Bytes of the text weights of a dense model, as mlx-lm stores them; None for experts and unknown kinds."""
+    kind = keys.model_type
+    if keys.get("num_experts") or kind not in ("qwen3", "qwen3_5", "llama", "muse_glimmer"):
+        return None
+    hidden, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
+    kv_width = width // heads * keys.whole("num_key_value_heads", heads)
+    gated = kind in ("qwen3_5", "muse_glimmer")  # a second projection of the queries' size
+    linear = attention * hidden * ((3 if gated else 2) * width + 2 * kv_width)
+    plain = attention * (2 * width // heads if kind in ("qwen3", "qwen3_5") else 0)
+    if recurrent:
+        values = keys.whole("linear_num_value_heads")
+        value_dim = values * keys.whole("linear_value_head_dim")
+        channels = 2 * keys.whole("linear_num_key_heads") * keys.whole("linear_key_head_dim") + value_dim
+        linear += recurrent * hidden * (channels + 2 * value_dim + 2 * values)
+        kernel = keys.whole("linear_conv_kernel_dim") * channels
+        plain += recurrent * (kernel + 2 * values + keys.whole("linear_value_head_dim"))
+    layers = attention + recurrent
+    linear += layers * 3 * hidden * keys.whole("intermediate_size")
+    plain += layers * hidden * (4 if kind == "muse_glimmer" else 2) + hidden
+    linear += keys.whole("vocab_size") * hidden * (1 if keys.get("tie_word_embeddings") else 2)
+    quantization = _quantization(keys)
+    return _linear_bytes(linear, quantization or STORED_BITS) + 2 * plain
+
+
+def _quantization(keys: "_Keys") -> int | None:
+    """Bits of a quantised target's linear layers."""
+    for name in ("quantization", "quantization_config"):
+        block = keys.outer.get(name)
+        bits = block.get("bits") if isinstance(block, Mapping) else None
+        if isinstance(bits, int):
+            return bits
+    return None
+
+
+def _linear_bytes(weights: int, bits: int) -> int:
+    return 2 * weights if bits >= STORED_BITS else weights * bits // 8 + 4 * weights // _GROUP
+
+
+def _rounded(rows: int) -> int:
+    return -(-rows // _CACHE_STEP) * _CACHE_STEP
+
+
+class _Keys:
+    """Access to a config whose text part may be nested."""
+
+    def __init__(self, config: Mapping[str, object], source: str) -> None:
+        text = config.get("text_config")
+        self.outer, self._source = config, source
+        self._text = text if isinstance(text, Mapping) else config
+        self.model_type = str(config.get("model_type"))
+
+    def get(self, key: str, default: object = None) -> object:
+        value = self._text.get(key)
+        return default if value is None else value
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise ConfigError(f"{self._source}: {key} is {value!r}, not a whole number above 0. Fetch it again.")
+        return value
+
+
+# Configs of the published pairs, for a machine that has not fetched them yet. Only what decides memory.
+_QWEN: dict[str, object] = {
+    "model_type": "qwen3_5",
+    "hidden_size": 5120,
+    "intermediate_size": 17408,
+    "num_hidden_layers": 64,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262144,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 48,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "full_attention_interval": 4,
+}
+_MUSE: dict[str, object] = {
+    "model_type": "muse_glimmer",
+    "hidden_size": 6656,
+    "intermediate_size": 19968,
+    "num_hidden_layers": 52,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 202048,
+    "max_position_embeddings": 131072,
+    "sliding_window": 2048,
+}
+_PUBLISHED_TARGETS = {"Qwen3.8-27B": _QWEN, "Muse-Glimmer-30B": _MUSE}
+_DRAFTER: dict[str, object] = {
+    "architectures": ["DFlash2DraftModel"],
+    "num_hidden_layers": 5,
+    "layer_types": ["sliding_attention"] * 5,
+    "sliding_window": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e7,
+}
+_DFLASH2 = {"selector_rank": 256, "selector_top_k": 16, "conv_kernel_size": 2, "conv_group_size": 16}
+_QWEN_DRAFT = {**_DFLASH2, "block_size": 8, "target_layer_ids": [5, 19, 33, 47, 61], "mask_token_id": 248070}
+_MUSE_DRAFT = {**_DFLASH2, "block_size": 16, "target_layer_ids": [1, 13, 25, 37, 49], "mask_token_id": 201818}
+
+
+def _drafter_for(target: Mapping[str, object], draft: Mapping[str, object]) -> dict[str, object]:
+    own = {key: target[key] for key in ("hidden_size", "intermediate_size", "vocab_size")}
+    return {**_DRAFTER, **own, "dflash_config": draft}
+
+
+_PUBLISHED_DRAFTERS = {
+    "z-lab/Qwen3.8-27B-DFlash2": _drafter_for(_QWEN, _QWEN_DRAFT),
+    "z-lab/Muse-Glimmer-30B-DFlash2": _drafter_for(_MUSE, _MUSE_DRAFT),
+    "meta-models/Muse-Glimmer-30B-assistant": {
+        **_drafter_for(_MUSE, _MUSE_DRAFT),
+        "architectures": ["MuseGlimmerAssistantModel"],
+    },
+}
+
+
+def published_target(repository: str) -> dict[str, object] | None:
+    """The config of a published target by its repository id, with or without revision."""
+    found = re.fullmatch(r"mlx-community/(.+)-(4bit|8bit|bf16)", repository.split("@")[0])
+    config = _PUBLISHED_TARGETS.get(found.group(1)) if found else None
+    if config is None or found is None:
+        return None
+    bits = {"4bit": 4, "8bit": 8}.get(found.group(2))
+    return {**config, "quantization": {"group_size": _GROUP, "bits": bits}} if bits else dict(config)
+
+
+def published_drafter(repository: str) -> DrafterConfig | None:
+    """The config, as far as it decides memory, of a published drafter by its repository id."""
+    name = repository.split("@")[0]
+    config = _PUBLISHED_DRAFTERS.get(name)
+    return parse_drafter_config(config, name) if config else None

@@ -1,0 +1,83 @@
+"""From an empty cache to an answer: nothing is fetched unasked, and a full cache is enough without a network."""
+
+import json
+
+import pytest
+
+from folders import write_drafter, write_target
+
+ASK = ("generate", "--model", "some/target", "--draft", "some/drafter", "-n", 4, "--json", "hello")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("served")
+    return write_target(root / "target", shards=2), write_drafter(root / "drafter")
+
+
+@pytest.fixture
+def pair(hub, folders):
+    """A tiny pair on the Hub."""
+    return [hub.add_folder(name, folder) for name, folder in zip(("some/target", "some/drafter"), folders, strict=True)]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Call it with an answer to have a terminal on which it is typed."""
+
+    def answer(word: bool) -> list[str]:
+        asked: list[str] = []
+        monkeypatch.setattr("dflash2_mlx.cli.pull._on_terminal", lambda: True)
+        monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text) or word)
+        return asked
+
+    return answer
+
+
+def test_without_a_terminal_the_command_that_fetches_is_said_and_nothing_is_asked_for(cli, hub, pair):
+    outcome = cli(*ASK)
+    assert outcome.code == 1 and "dflash2-mlx pull some/target" in outcome.err and not hub.seen
+
+
+def test_a_full_cache_starts_without_a_single_request(cli, hub, pair):
+    assert cli("pull", "some/target").code == 0 and cli("pull", "some/drafter").code == 0
+    hub.seen.clear()
+    answer = json.loads(cli(*ASK).out)
+    assert answer["completion_tokens"] == 4 and answer["rounds"] and not hub.seen
+
+
+def test_on_a_terminal_the_size_is_asked_and_no_means_no(cli, hub, pair, terminal):
+    asked = terminal(False)
+    outcome = cli(*ASK)
+    assert len(asked) == 1 and "some/target and some/drafter: not in the cache. Fetch " in asked[0]
+    assert outcome.code == 1 and not hub.fetches("")
+
+
+def test_on_a_terminal_yes_fetches_both_and_answers(cli, hub, pair, terminal):
+    terminal(True)
+    outcome = cli(*ASK)
+    assert outcome.code == 0 and len(hub.fetches("safetensors")) == 4
+
+
+def test_offline_the_terminal_is_not_asked(cli, hub, pair, terminal, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    asked = terminal(True)
+    assert cli(*ASK).code == 1 and not asked and not hub.seen
+
+
+def test_half_a_pull_is_not_loaded(cli, hub, pair):
+    hub.fail("model-00002", 503)
+    cli("pull", "some/target")
+    assert "dflash2-mlx pull some/target" in cli(*ASK).err
+    outcome = cli("generate", "--model", f"some/target@{pair[0].commit}", "--no-draft", "hello")
+    assert outcome.code == 1 and "is incomplete: model-00002" in outcome.err
+
+
+def test_the_list_of_models_says_what_is_there_and_asks_nobody(cli, hub, folders):
+    for name, folder in zip(("mlx-community/Qwen3-4B-4bit", "z-lab/Qwen3-4B-DFlash-b16"), folders, strict=True):
+        hub.add_folder(name, folder)
+    cli("pull", "qwen3-4b", "--target-only")
+    hub.seen.clear()
+    lines = cli("models").out.splitlines()
+    assert any(line.startswith("qwen3-4b ") and "target in the cache, drafter not there" in line for line in lines)
+    assert any(line.startswith("qwen3.8-27b ") and "19.9 GB  not there" in line for line in lines) and not hub.seen

@@ -1,0 +1,90 @@
+"""Prompts are taken in chunk by chunk; the chunks change neither caches nor the features that come out."""
+
+import mlx.core as mx
+import pytest
+
+from dflash2_mlx.targets.base import LayeredTarget
+from fakes import tiny_target
+
+PROMPT = [(11 * i + 3) % 512 for i in range(30)]
+FAMILIES = ["qwen3_5", "qwen3"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def target(request) -> LayeredTarget:
+    return tiny_target(request.param)
+
+
+def whole(target: LayeredTarget) -> mx.array:
+    """The features of all prompt tokens in one pass."""
+    target.reset()
+    ((_, features),) = target.prefill(PROMPT, chunk=2048, keep=None)
+    return features
+
+
+SIZES = [(chunk, keep) for chunk in (8, 16, 29, 2048) for keep in (1, 15, 100)]
+
+
+@pytest.mark.parametrize(("chunk", "keep"), [(1, 15), *SIZES])
+def test_the_last_rows_asked_for_come_out_once_with_the_last_chunk(target, chunk, keep):
+    expected = whole(target)[-keep:]
+    target.reset()
+    *before, (done, features) = target.prefill(PROMPT, chunk=chunk, keep=keep)
+    assert [features for _, features in before] == [None] * len(before)
+    assert done == target.position == 30
+    assert mx.array_equal(features, expected)
+
+
+@pytest.mark.parametrize("chunk", [7, 15, 2048])
+def test_without_a_limit_every_chunk_brings_its_own_features(target, chunk):
+    expected = whole(target)
+    target.reset()
+    parts = list(target.prefill(PROMPT, chunk=chunk, keep=None))
+    assert [done for done, _ in parts] == [*range(chunk, 30, chunk), 30]
+    assert mx.array_equal(mx.concatenate([features for _, features in parts]), expected)
+
+
+def test_no_features_come_out_where_none_are_asked_for(target):
+    target.reset()
+    assert [features for _, features in target.prefill(PROMPT, chunk=10, keep=0)] == [None, None, None]
+
+
+@pytest.mark.parametrize("chunk", [3, 16])
+def test_the_logits_after_a_prompt_do_not_depend_on_the_chunks(target, chunk):
+    expected = None
+    for size in (2048, chunk):
+        target.reset()
+        list(target.prefill(PROMPT, chunk=size, keep=0))
+        logits = target.verify(mx.array([9, 8])).logits
+        expected = logits if expected is None else expected
+    assert mx.array_equal(logits, expected)
+
+
+def test_the_position_counts_the_tokens_that_are_in_after_each_chunk(target):
+    target.reset()
+    positions = [(done, target.position) for done, _ in target.prefill(PROMPT, chunk=12, keep=15)]
+    assert positions == [(12, 12), (24, 24), (30, 30)]
+
+
+def test_an_empty_prompt_takes_no_step(target):
+    target.reset()
+    assert list(target.prefill([], chunk=20, keep=15)) == []
+    assert target.position == 0
+
+
+def test_a_prompt_in_two_calls_equals_one(target):
+    whole(target)
+    expected = target.verify(mx.array([9])).logits
+    target.reset()
+    list(target.prefill(PROMPT[:13], chunk=5, keep=0))
+    list(target.prefill(PROMPT[13:], chunk=20, keep=0))
+    assert mx.array_equal(target.verify(mx.array([9])).logits, expected)
+
+
+def test_chunks_shrink_with_depth_so_that_scores_stay_small():
+    target = tiny_target("qwen3")
+    target._heads = 1024
+    assert target._chunk_rows(2048) == 128
+    target.position = 10**6
+    assert target._chunk_rows(2048) == 64
+    assert target._chunk_rows(3) == 3

@@ -1,0 +1,164 @@
+"""The house rules that a machine can check: who imports whom, and how long a file and a function may be."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "dflash2_mlx"
+
+# Parts of the package from the bottom up. A part imports only from itself and from rows above its own.
+LAYERS = (
+    ("errors",),
+    ("config", "events"),
+    ("models", "targets"),
+    ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults"),
+    ("loading", "downloads", "fit"),
+    ("session",),
+    ("worker", "api"),
+    ("bench", "server"),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+# Who may import a heavy package, at any depth of a file. `machine` is the only probe of the device.
+MAY_IMPORT = {
+    "mlx": {"models", "targets", "engine", "loading", "session", "machine"},
+    "mlx_lm": {"targets", "text", "loading", "session"},
+}
+NO_MLX = {"models/config.py"}  # files of those parts that must do without
+DATA = {"demo"}  # package data, no code
+FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager"}
+MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 400, 60, 5
+HEAVY = ("mlx", "mlx_lm", "transformers")
+
+RANK = {part: rank for rank, row in enumerate(LAYERS) for part in row}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+PACKAGE_FILES, ALL_FILES = python_files(PACKAGE), python_files(PACKAGE, "scripts", "tests")
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def part_of(path: Path) -> str:
+    """The layer part of a package file: its folder or its own name."""
+    return path.relative_to(ROOT / PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all modules that a file imports, inside functions too."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{short(path)}:{node.lineno} imports relatively"
+            assert node.module is not None
+            yield node.module
+            if node.module == PACKAGE:
+                yield from (f"{PACKAGE}.{alias.name}" for alias in node.names)
+
+
+def described(path: Path) -> set[ast.AST]:
+    """Methods of the file's Protocols: they describe calls that others wrote."""
+    classes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
+    protocols = (c for c in classes if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in c.bases))
+    return {method for protocol in protocols for method in protocol.body}
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+def test_a_file_imports_only_from_the_layers_below_it(path):
+    part = part_of(path)
+    assert part in RANK or part in DATA, f"{part} has no layer: add it to LAYERS"
+    for name in imports(path):
+        owner, _, rest = name.partition(".")
+        below = rest.split(".")[0] if rest else None
+        if owner == PACKAGE and below in RANK:
+            assert below == part or RANK[below] < RANK[part], f"{short(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+def test_heavy_packages_are_imported_only_where_the_house_allows_it(path):
+    for name in imports(path):
+        allowed = MAY_IMPORT.get(name.split(".")[0])
+        if allowed is not None:
+            assert part_of(path) in allowed, f"{short(path)} imports {name}"
+            assert path.relative_to(ROOT / PACKAGE).as_posix() not in NO_MLX, f"{short(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=short)
+def test_files_and_functions_are_short(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_FILE_LINES, f"{short(path)} has {lines} lines"
+    for function in functions(path):
+        length = (function.end_lineno or 0) - function.lineno + 1
+        assert length <= MOST_FUNCTION_LINES, f"{short(path)}:{function.lineno} {function.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", [p for p in PACKAGE_FILES if part_of(p) != "cli"], ids=short)
+def test_functions_take_at_most_five_parameters_and_pass_no_loose_options_on(path):
+    for function in set(functions(path)) - described(path):
+        arguments = function.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        count = len([name for name in names if name not in ("self", "cls")])
+        where = f"{short(path)}:{function.lineno} {function.name}"
+        assert count <= MOST_PARAMETERS, f"{where} takes {count} parameters"
+        assert arguments.kwarg is None, f"{where} takes **{arguments.kwarg.arg if arguments.kwarg else ''}"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=short)
+def test_no_module_is_named_after_nothing(path):
+    words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.lower().split("_")}
+    assert not words & FORBIDDEN_NAMES, short(path)
+
+
+@pytest.mark.parametrize("path", [p for p in PACKAGE_FILES if p.read_text(encoding="utf-8").strip()], ids=short)
+def test_every_file_of_the_package_says_what_it_knows(path):
+    assert ast.get_docstring(tree(path)), f"{short(path)} has no docstring"
+
+
+def loaded_after(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter; the heavy modules that it loaded are the last line of stdout."""
+    report = f"import sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", f"{code}\n{report}"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, cwd=ROOT)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    done = loaded_after(f"import {PACKAGE}")
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+def test_asking_for_help_loads_nothing_heavy():
+    if not (ROOT / PACKAGE / "__main__.py").exists():
+        pytest.skip("the command line does not exist yet")
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['dflash2-mlx', '--help']\n"
+        f"try: runpy.run_module('{PACKAGE}', run_name='__main__')\n"
+        "except SystemExit as end: assert not end.code, end.code"
+    )
+    done = loaded_after(code)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
