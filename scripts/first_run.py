@@ -16,11 +16,15 @@ from dflash2_mlx.machine import probe
 
 PROMPTS = (
     "What is speculative decoding?",
-    "Write a Python function that reverses a string.",
-    "Tell me a story about a fox.",
     "Who are you?",
-    "Count to ten in Korean.",
+    "Write a Python function that reverses a string.",
+    "What is the capital of France?",
     "What is 7 + 12?",
+    "Count to ten in Korean.",
+    "Say hello in Japanese.",
+    "Give me a JSON record of a book.",
+    "Tell me a story about a fox.",
+    "How do I repair a bicycle?",
 )
 GREEDY = SamplingParams()
 ANSWER_ONLY = TextParams(reasoning="off")

@@ -83,6 +83,7 @@ def test_the_wheel_holds_the_bundled_pair_byte_for_byte(wheel):
     archive = zipfile.ZipFile(wheel)
     for name in BUNDLED:
         assert archive.read(f"dflash2_mlx/demo/{name}") == (DEMO / name).read_bytes(), name
+    assert not [name for name in archive.namelist() if "training" in name.rsplit("/", 1)[-1]]  # state of a training run
 
 
 @pytest.mark.slow
@@ -113,7 +114,17 @@ def test_the_installed_wheel_tells_its_version(installed):
 @needs_demo
 @pytest.mark.slow
 def test_the_installed_wheel_answers_with_its_own_pair(installed):
-    words = ("-m", "dflash2_mlx", "generate", "--model", "demo", "--require-draft", "-n", 16, "Who are you?")
+    words = (
+        "-m",
+        "dflash2_mlx",
+        "generate",
+        "--model",
+        "demo",
+        "--require-draft",
+        "--reasoning",
+        "off",
+        "Who are you?",
+    )
     done = run(sys.executable, *words, cwd=installed, PYTHONPATH=str(installed), HF_HUB_OFFLINE="1")
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
