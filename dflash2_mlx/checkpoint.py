@@ -21,7 +21,7 @@ def read_json(path: Path) -> dict[str, object]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path.parent}: there is no {path.name} here. Give a model folder, or {_AGAIN}") from None
+        raise ConfigError(f"{path.parent}: there is no {path.name} here. Give a model folder. {_AGAIN}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not readable as JSON ({error}). {_AGAIN}") from None
     if not isinstance(content, dict):

@@ -219,21 +219,28 @@ def _only(files: Sequence[Path], folder: Path) -> Iterator[Path]:
 
 
 def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
-    weights: dict[str, mx.array] = {}
-    for file in weight_files(folder):
-        loaded = mx.load(str(file))
-        assert isinstance(loaded, dict)
-        weights.update(loaded)
-    network = build_network(config, weights)
+    network = build_network(config, _read_weights(folder))
     bits = params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
     if bits != _STORED_BITS:
         if config.quantization:
             raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
         quantize_network(network, bits)
+    for layer in network.layers:  # one at a time, so that only one layer exists in both precisions
+        mx.eval(layer.parameters())
     mx.eval(network.parameters())
     lay_out_for_cpu(network)
     _check_head(config, target)
     return DFlashDrafter(config, network, target.embed, target.head)
+
+
+def _read_weights(folder: Path) -> dict[str, mx.array]:
+    """All tensors of the folder by name; nothing is read before it is evaluated."""
+    weights: dict[str, mx.array] = {}
+    for file in weight_files(folder):
+        loaded = mx.load(str(file))
+        assert isinstance(loaded, dict)
+        weights.update(loaded)
+    return weights
 
 
 def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:

@@ -156,7 +156,7 @@ def tensor_bytes(module: nn.Module) -> int:
 
 def symbolic_round(target: LayeredTarget, drafter: DFlashDrafter, rows: int) -> dict[str, str]:
     """Prefill, draft, verify, accept and commit without evaluating anything; shapes and dtypes by name."""
-    _, features = target._run(mx.arange(32), tapped=True)
+    _, features = target._run(mx.arange(32), keep=None)
     target.position = 32
     assert features is not None
     drafter.observe(features, 32)

@@ -104,11 +104,12 @@ def _leading(kept: mx.array) -> mx.array:
 def _verdict(logits: mx.array, tokens: mx.array, kept: mx.array | None, params: SamplingParams) -> Verdict:
     accepted = mx.zeros((), dtype=mx.int32) if kept is None else _leading(kept)
     columns = [tokens[:, None].astype(mx.float32)]
-    if params.logprobs is not None:
-        columns += _logprob_columns(logits, tokens, params.logprobs)
+    top = None if params.logprobs is None else min(params.logprobs, logits.shape[-1])
+    if top is not None:
+        columns += _logprob_columns(logits, tokens, top)
     rows = mx.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
     packed = mx.concatenate([accepted.reshape(1).astype(mx.float32), rows.reshape(-1)])
-    return Verdict(tokens, packed, params.logprobs)
+    return Verdict(tokens, packed, top)
 
 
 def _logprob_columns(logits: mx.array, tokens: mx.array, top: int) -> list[mx.array]:
@@ -118,7 +119,7 @@ def _logprob_columns(logits: mx.array, tokens: mx.array, top: int) -> list[mx.ar
     own = mx.take_along_axis(raw, tokens[:, None], axis=-1)
     if top == 0:
         return [own]
-    ids, values = largest(raw, min(top, raw.shape[-1]))
+    ids, values = largest(raw, top)
     order = mx.argsort(-values, axis=-1)
     ids, values = mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
     return [own, ids.astype(mx.float32), values]

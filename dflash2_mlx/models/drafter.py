@@ -13,7 +13,7 @@ from dflash2_mlx.models.selector import CandidateSelector, Draft, Draw, select
 
 _MUSE_NAMES = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
 _SHOWN_NAMES = 5
-_PENDING_ROWS = 256  # more waiting feature rows than this are taken in without waiting for a block
+_PENDING_ROWS = 256  # more waiting feature rows, and more than can be seen, are taken in without waiting for a block
 
 
 class DFlashDrafter:
@@ -75,7 +75,7 @@ class DFlashDrafter:
             )
         self._pending.append(features)
         self._position = end
-        if sum(part.shape[0] for part in self._pending) > _PENDING_ROWS:
+        if sum(part.shape[0] for part in self._pending) > max(_PENDING_ROWS, visible or 0):
             self.network.absorb(self._take_pending(), end, self._caches)
 
     def propose(self, anchor: mx.array, count: int, draw: Draw | None = None) -> Draft:

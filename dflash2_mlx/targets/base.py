@@ -33,10 +33,9 @@ class Target(Protocol):
         """Empty the cache."""
 
     def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
-        """Take `tokens` in, chunk by chunk: (tokens done so far, features or None).
+        """Take `tokens` in, chunk by chunk: (tokens done so far, features of the chunk's last `keep` tokens).
 
-        The features that come out are those of the last `keep` tokens, with the last chunk; of all of them,
-        chunk by chunk, where `keep` is None.
+        The features of all its tokens where `keep` is None; None where it is 0. Closing it at any chunk is safe.
         """
 
     def verify(self, block: mx.array) -> Forward:
@@ -103,29 +102,22 @@ class LayeredTarget:
     def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
         """See Target.prefill. Evaluates every chunk, so memory does not grow with the prompt."""
         assert self._block_rows == 0, "a verified block was not committed"
-        kept: list[mx.array] = []
         done, total = 0, len(tokens)
         while done < total:
             end = min(total, done + self._chunk_rows(chunk))
-            hidden, features = self._run(mx.array(list(tokens[done:end])), tapped=keep is None or end > total - keep)
-            if features is not None:
-                kept.append(features if keep is None else features[max(0, total - keep - done) :])
+            hidden, features = self._run(mx.array(list(tokens[done:end])), keep=keep)
             # without features the last layer's output must be evaluated too, or the graph would grow
-            mx.eval(hidden[-1:], kept, [cache.state for cache in self._caches])
+            mx.eval(hidden[-1:], [] if features is None else features, [cache.state for cache in self._caches])
             mx.clear_cache()
             self.position += end - done
             done = end
-            if done < total and keep is not None:
-                yield done, None
-            else:
-                yield done, mx.concatenate(kept) if kept else None
-                kept = []
+            yield done, features
 
     def verify(self, block: mx.array) -> Forward:
         """See Target.verify."""
         assert self._block_rows == 0, "a verified block was not committed"
         self._block_rows = block.shape[0]
-        hidden, features = self._run(block, tapped=True, reversible=True)
+        hidden, features = self._run(block, keep=None, reversible=True)
         return Forward(self._logits(self._model.norm(hidden)), features)
 
     def commit(self, rows: int) -> None:
@@ -141,16 +133,16 @@ class LayeredTarget:
         if self._block_rows:
             self.commit(0)
 
-    def _run(self, ids: mx.array, *, tapped: bool, reversible: bool = False) -> tuple[mx.array, mx.array | None]:
-        """Hidden rows [n, H] before the final norm, and features [n, taps * H] where asked for."""
+    def _run(self, ids: mx.array, *, keep: int | None, reversible: bool = False) -> tuple[mx.array, mx.array | None]:
+        """Hidden rows [n, H] before the final norm; features [m, taps * H] of the last `keep` rows, of all if None."""
         hidden = self._enter(ids[None])
         outputs = {}
         masks = self._masks(hidden)
         for number, (layer, cache) in enumerate(zip(self._model.layers, self._caches, strict=True)):
             hidden = self._layer(layer, hidden, cache, masks, reversible)
-            if number in self.taps:
-                outputs[number] = hidden
-        features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if tapped and self.taps else None
+            if number in self.taps and keep != 0:
+                outputs[number] = hidden if keep is None else hidden[:, -keep:]
+        features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if outputs else None
         # squeezing is a view, indexing with [0] would copy
         return hidden.squeeze(0), None if features is None else features.squeeze(0)
 
