@@ -122,8 +122,9 @@ class LoadParams:
     def __post_init__(self) -> None:
         if self.draft_bits not in (None, 4, 8, 16):
             raise UsageError(f"draft_bits is {self.draft_bits}. Give 4 or 8, or 16 for the stored precision.")
-        if not self.speculate and (self.draft or self.require_draft):
-            raise UsageError("no-draft excludes draft and require-draft. Drop one of them.")
+        drafting = (self.draft, self.draft_bits, self.draft_revision, self.require_draft)
+        if not self.speculate and any(drafting):
+            raise UsageError("no-draft excludes draft, draft-bits, draft-revision and require-draft. Drop one of them.")
 
 
 @dataclass(frozen=True, slots=True)

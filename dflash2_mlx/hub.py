@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dflash2_mlx.errors import LoadError
+from dflash2_mlx.errors import LoadError, UsageError
 
 _REPOSITORY = re.compile(r"^[\w.-]+/[\w.-]+(@[\w./-]+)?$")
 _PACKAGE = "package:"
@@ -79,6 +79,8 @@ def find_folder(name: str, revision: str | None = None) -> Path:
     """
     found = read_name(name, revision)
     if isinstance(found, Path):
+        if revision:
+            raise UsageError(f"{name} is a folder, which has no revisions: drop --draft-revision {revision}.")
         return found
     folder = snapshot_folder(found)
     if folder is None:

@@ -1,5 +1,6 @@
 """Two folders -> a checked pair. Every config is checked before any weight is read. Knows mlx and mlx-lm."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -253,6 +254,7 @@ def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:
 
 
 def _load_tokenizer(folder: Path) -> Any:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its advice on long prompts is not for our users
     from mlx_lm.utils import load_tokenizer
 
     try:

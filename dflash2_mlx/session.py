@@ -110,6 +110,16 @@ class _Answer:
         self._stats = Stats(prompt_tokens=len(prompt.tokens))
 
     def run(self) -> Iterator[Event]:
+        pair = self._pair
+        if pair.target.answering:
+            raise UsageError("this pair is already answering, and it has one cache. Finish or close that answer first.")
+        pair.target.answering = True
+        try:
+            yield from self._answer()
+        finally:
+            pair.target.answering = False
+
+    def _answer(self) -> Iterator[Event]:
         pair, prompt = self._pair, self._prompt.tokens
         reason: FinishReason = "length"
         mx.reset_peak_memory()

@@ -104,3 +104,12 @@ def test_chat_messages_cannot_be_raw(pair):
 def test_an_empty_raw_prompt_is_refused(pair):
     with pytest.raises(PromptError, match="empty"):
         generate(pair, "  ", text=RAW)
+
+
+def test_a_second_answer_on_a_pair_that_is_answering_is_refused_and_the_first_goes_on(pair):
+    whole = ask(pair)
+    first = stream_generate(pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=RAW)
+    opening = [next(first) for _ in range(3)]
+    with pytest.raises(UsageError, match="already answering"):
+        ask(pair)
+    assert gather(iter([*opening, *first])).tokens == whole.tokens

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools
+from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools, refuse_broken_text
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.pull import offer_download
@@ -67,6 +67,7 @@ def generate(
     )
     SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
     engine = EngineParams(max_tokens=max_tokens, block_size=block_size, acceptance=acceptance)  # type: ignore[arg-type]
+    refuse_broken_text("--system or --stop", system, *(stop or ()))
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
     chosen, why = choose_model(model)
     load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
@@ -101,6 +102,8 @@ def _answer(
     pair, out = load_pair(load), Out()
     sampling = replace(default_sampling(pair), **asked)  # type: ignore[arg-type]
     block = block_size_for(pair, engine.block_size)
+    if block.rows == 1 and load.require_draft:
+        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
     if block.rows == 1:
         out.note(f"dflash2-mlx: drafting is off: {block.reason}")
     if block.warning:
@@ -113,7 +116,15 @@ def _answer(
 
 
 def _show(events: Iterator["Event"], out: Out, stats: bool) -> None:
-    """Stream the answer; then say what a reader could not guess."""
+    """Stream the answer; then say what a reader could not guess. An interrupted answer ends its line."""
+    try:
+        _show_events(events, out, stats)
+    except KeyboardInterrupt:
+        out.end_line()
+        raise
+
+
+def _show_events(events: Iterator["Event"], out: Out, stats: bool) -> None:
     for event in events:
         if isinstance(event, Delta):
             (out.answer if event.channel == "answer" else out.reasoning)(event.text)

@@ -16,9 +16,10 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
     if argument is not None and file is not None:
         raise UsageError("the prompt is given twice, as argument and as --prompt-file. Give one of them.")
     parts = [argument if file is None else _read_file(file)]
-    if not sys.stdin.isatty():
+    if sys.stdin is not None and not sys.stdin.isatty():  # None: closed by the caller
         parts.append(_decode(sys.stdin.buffer.read(), "stdin"))
     prompt = "\n\n".join(part.strip("\r\n") for part in parts if part and part.strip())
+    refuse_broken_text("the prompt", prompt)
     if not prompt:
         raise PromptError('the prompt is empty: there is nothing to answer. Type: dflash2-mlx generate "Who are you?"')
     return prompt.replace("\r\n", "\n")
@@ -77,3 +78,10 @@ def read_bias(pairs: Sequence[str] | None) -> dict[int, float]:
 def given(**settings: object) -> dict[str, object]:
     """The settings that the user gave a value for."""
     return {name: value for name, value in settings.items() if value is not None and value != {}}
+
+
+def refuse_broken_text(name: str, *texts: str | None) -> None:
+    """Raise PromptError for an argument that was not UTF-8, which Python keeps as lone surrogates."""
+    for text in texts:
+        if text and any("\ud800" <= char <= "\udfff" for char in text):
+            raise PromptError(f"{name} is not UTF-8 text. Convert it first, or set a UTF-8 locale (LC_ALL=C.UTF-8).")

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,6 +51,7 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 known error, 2 usage, 130 interrupted."""
+    _open_streams()
     try:
         sys.exit(app(standalone_mode=True))
     except Exception as error:
@@ -57,6 +60,16 @@ def main() -> None:
         sys.exit(_explain(error))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+
+
+def _open_streams() -> None:
+    """Sinks for streams that the caller closed; characters that the terminal cannot show become question marks."""
+    sink = Path(os.devnull)
+    sys.stdout = sys.stdout or sink.open("w")
+    sys.stderr = sys.stderr or sink.open("w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _explain(error: Exception) -> int:
@@ -69,6 +82,9 @@ def _explain(error: Exception) -> int:
         return _CLOSED_PIPE
     if isinstance(error, ImportError) and "mlx" in str(error).lower():
         fail(f"MLX cannot be loaded here ({error}). It needs macOS 14 on Apple silicon with a native Python, or Linux.")
+        return 1
+    if isinstance(error, OSError) and error.strerror:
+        fail(f"cannot read or write {error.filename or 'the output'}: {error.strerror}. Free it or name another place.")
         return 1
     fail(f"an unexpected {type(error).__name__}: {error}. Please report it; DFLASH2_DEBUG=1 shows where.")
     return 1

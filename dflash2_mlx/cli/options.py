@@ -101,7 +101,9 @@ Tools = Annotated[
 Reasoning = Annotated[
     str | None,
     typer.Option(
-        "--reasoning", help="off, low, medium, high or xhigh. Default: the template's.", rich_help_panel=_TEXT
+        "--reasoning",
+        help="off, minimal, low, medium, high, xhigh or max. Default: the template's.",
+        rich_help_panel=_TEXT,
     ),
 ]
 Raw = Annotated[

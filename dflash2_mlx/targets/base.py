@@ -65,6 +65,7 @@ class LayeredTarget:
         self.query_heads_per_kv: int = args.num_attention_heads // args.num_key_value_heads
         self._heads: int = args.num_attention_heads
         self.taps = taps
+        self.answering = False  # one cache, so one answer at a time; whoever answers says so here
         self.reset()
 
     @property

@@ -192,3 +192,21 @@ def test_a_value_outside_its_range_is_a_usage_error(cli, pair, option, value):
 
 def test_draft_and_no_draft_exclude_each_other(cli, pair):
     assert refused(cli(*ask(pair, "--no-draft")), "excludes", code=2)
+
+
+@pytest.mark.parametrize("option", [("--draft-bits", 8), ("--draft-revision", "abc"), ("--require-draft",)])
+def test_options_of_the_drafter_exclude_no_draft(cli, pair, option):
+    assert refused(cli("generate", "hi", "-m", pair[0], "--no-draft", *option), "excludes", code=2)
+
+
+def test_a_folder_has_no_revision(cli, pair):
+    assert refused(cli(*ask(pair, "--draft-revision", "abc")), "has no revisions", code=2)
+
+
+@pytest.mark.parametrize("arguments", [("\udcff",), ("hi", "--system", "\udcff"), ("hi", "--stop", "\udcff")])
+def test_an_argument_that_is_not_utf8(cli, arguments):
+    assert refused(cli("generate", *arguments), "not UTF-8")
+
+
+def test_require_draft_refuses_a_block_of_one_row(cli, pair):
+    assert refused(cli(*ask(pair, "--require-draft", "--block-size", 1)), "plain decoding", code=2)

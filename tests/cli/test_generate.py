@@ -91,3 +91,10 @@ def test_a_target_without_a_known_drafter_is_decoded_plainly_and_said(cli, store
 def test_require_draft_refuses_plain_decoding(cli, stored):
     outcome = cli("generate", "hello", "-m", stored[0], "--require-draft")
     assert outcome.code == 1 and "--draft" in outcome.err
+
+
+def test_a_closed_stdin_is_no_stdin(cli, stored, monkeypatch):
+    from dflash2_mlx.cli import inputs
+
+    monkeypatch.setattr(inputs.sys, "stdin", None)
+    assert inputs.read_prompt("hello", None) == "hello"

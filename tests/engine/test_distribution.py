@@ -29,7 +29,7 @@ FILTERS = {
     "all": {"top_k": 5, "top_p": 0.9, "min_p": 0.05},
 }
 FAST = [("none", 1.0, 5), ("top_p 0.6", 0.3, 4), ("all", 2.0, 6)]
-ALL = [(name, temperature, size) for name in FILTERS for temperature in (0.3, 1.0, 2.0) for size in (4, 8)]
+ALL = [(name, temperature, size) for name in FILTERS for temperature, size in ((0.3, 8), (1.0, 4), (2.0, 8))]
 
 
 class GreedyLiar(ToyDrafter):
@@ -70,7 +70,7 @@ def test_coupling_draws_successive_tokens_from_the_target(name, temperature, siz
 def test_long_answers_draw_successive_tokens_from_the_target(name, temperature, size, acceptance):
     sampling = SamplingParams(temperature=temperature, seed=-size, **FILTERS[name])
     drafter = ToyDrafter(DRAFTER, size, block_size=8 if size == 4 else 3)
-    assert transitions(sampling, drafter, 4000, acceptance) > FALSE_ALARM
+    assert transitions(sampling, drafter, 2000, acceptance) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("acceptance", ["rejection", pytest.param("coupled", marks=pytest.mark.slow)])
@@ -87,9 +87,9 @@ def test_single_tokens_and_pairs_of_independent_tokens_have_their_frequencies(ac
 @pytest.mark.slow
 @pytest.mark.parametrize("acceptance", ["rejection", "coupled"])
 def test_the_first_tokens_of_many_seeds_have_their_frequencies(acceptance):
-    """3,000 answers of three tokens, each from its own seed: a seed must not favour a token."""
+    """1,500 answers of three tokens, each from its own seed: a seed must not favour a token."""
     counts, drafter = np.zeros((V, V)), ToyDrafter(DRAFTER, 6)
-    for seed in range(3000):
+    for seed in range(1500):
         sampling = SamplingParams(temperature=1.0, seed=seed)
         _, _, second, third = sample(ALIKE, drafter, sampling, 3, acceptance)
         counts[second, third] += 1
