@@ -47,6 +47,13 @@ TARGET_CONFIGS: dict[str, dict[str, object]] = {
     },
     "qwen3": {**_SHARED, "model_type": "qwen3", "rope_theta": 10000.0},
     "llama": {**_SHARED, "model_type": "llama", "rope_theta": 10000.0},
+    "muse_glimmer": {
+        **_SHARED,
+        "model_type": "muse_glimmer",
+        "sliding_window": 16,
+        "final_logit_softcapping": 20.0,
+        "output_multiplier": 0.196,
+    },
 }
 DRAFTER_CONFIG: dict[str, object] = {
     "architectures": ["DFlash2DraftModel"],

@@ -71,7 +71,7 @@ def on_a_mac(monkeypatch, *, room, state):
     [
         (True, "in the cache", "qwen3.8-27b", "qwen3.8-27b answers"),
         (True, "not there", "demo", "dflash2-mlx pull qwen3.8-27b"),
-        (False, "in the cache", "demo", "needs a larger Mac"),
+        (False, "in the cache", "demo", "needs Apple silicon"),
     ],
 )
 def test_the_default_model_depends_on_memory_and_cache_and_is_said(monkeypatch, room, state, chosen, words):
