@@ -23,10 +23,10 @@ run: install  ## answer prompts with the bundled pair, beside plain decoding
 	$(BIN)/python scripts/first_run.py
 
 test: $(VENV)/.dev  ## the fast tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
