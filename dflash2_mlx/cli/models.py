@@ -48,7 +48,7 @@ def choose_model(model: str | None) -> tuple[str, str | None]:
     flagship = known_pair(FLAGSHIP)
     assert flagship is not None
     if not _is_for_this_machine(flagship):
-        return DEMO, f"no --model is given and {FLAGSHIP} needs Apple silicon with more memory: the bundled pair {DEMO} answers"
+        return DEMO, f"{FLAGSHIP} needs Apple silicon with more memory: the bundled pair {DEMO} answers"
     if pair_state(flagship) != "in the cache":
         return DEMO, f"the bundled pair {DEMO} answers; for {FLAGSHIP}, type: dflash2-mlx pull {FLAGSHIP}"
     return FLAGSHIP, f"no --model is given: {FLAGSHIP} answers"
