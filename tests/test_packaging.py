@@ -93,7 +93,7 @@ def test_the_wheel_says_what_it_is_and_brings_its_command(wheel):
     metadata = message_from_bytes(archive.read(f"{folder}/METADATA"))
     assert metadata["Name"] == "dflash2-mlx" and metadata["Requires-Python"] == ">=3.11"
     assert f"{folder}/licenses/LICENSE" in archive.namelist()
-    assert b"dflash2-mlx = dflash2_mlx.cli.main:main" in archive.read(f"{folder}/entry_points.txt")
+    assert b"dflash2-mlx = dflash2_mlx.__main__:main" in archive.read(f"{folder}/entry_points.txt")
 
 
 @pytest.fixture(scope="module")
