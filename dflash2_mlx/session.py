@@ -1,4 +1,4 @@
-"""One answer over a loaded pair: prompt -> engine -> text. Knows the engine, the text layer and the device's memory."""
+"""Answers over a loaded pair: prompt -> engine -> text. Knows the engine, the text layer and the device's memory."""
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,9 @@ Event = Prefilling | Round | Delta | ToolCall | Finished
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One answer to generate. `prompt`: what to answer, as text or as chat messages."""
+    """One answer to generate. `prompt`: what to answer, as text, as chat messages, or as `render` gave it."""
 
-    prompt: Conversation
+    prompt: Conversation | Prompt
     sampling: SamplingParams
     engine: EngineParams = field(default_factory=EngineParams)
     text: TextParams = field(default_factory=TextParams)
@@ -63,6 +63,8 @@ def block_size_for(pair: Pair, requested: int | None) -> BlockSize:
 def render(pair: Pair, request: Request) -> Prompt:
     """The prompt's tokens. Raises: PromptError, TemplateError, UsageError."""
     text = request.text
+    if isinstance(request.prompt, Prompt):
+        return request.prompt
     if text.raw:
         if not isinstance(request.prompt, str):
             raise UsageError("chat messages need the chat template: drop raw, or give the prompt as text.")
@@ -81,16 +83,27 @@ def wired_memory(pair: Pair) -> AbstractContextManager[None]:
     return wired_limit(pair.target.module) if pair.weight_bytes < _WIRED_SHARE * recommended else nullcontext()
 
 
-def stream(pair: Pair, request: Request) -> Iterator[Event]:
-    """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
+class Session:
+    """Answers requests over one pair, one after the other."""
 
-    A round that a stop string or an end token cut short is yielded cut. Closing the iterator stops the engine.
-    Raises: PromptError, TemplateError, UsageError before anything is computed.
-    """
-    block = block_size_for(pair, request.engine.block_size)
-    prompt = render(pair, request)
-    answer = _Answer(pair, request, prompt, block)
-    yield from answer.run()
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
+
+        A round that a stop string or an end token cut short is yielded cut. Closing the iterator stops the engine.
+        Raises: PromptError, TemplateError, UsageError before anything is computed.
+        """
+        block = block_size_for(self.pair, request.engine.block_size)
+        prompt = render(self.pair, request)
+        answer = _Answer(self.pair, request, prompt, block)
+        yield from answer.run()
+
+
+def stream(pair: Pair, request: Request) -> Iterator[Event]:
+    """Answer one `request` with nothing kept from earlier ones; see `Session.stream`."""
+    yield from Session(pair).stream(request)
 
 
 class _Answer:
