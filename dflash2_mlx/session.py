@@ -1,7 +1,7 @@
 """Answers over a loaded pair: prompt -> engine -> text. Knows the engine, the text layer and the device's memory."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -10,11 +10,13 @@ import mlx.core as mx
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.prefill import room_for, take_in
 from dflash2_mlx.engine.stats import Setting, Stats
 from dflash2_mlx.engine.width import BlockSize, choose_block_size
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
 from dflash2_mlx.loading import Pair
+from dflash2_mlx.prefix import PrefixCache
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.messages import user_message
 from dflash2_mlx.text.pipeline import TextPipeline
@@ -60,17 +62,22 @@ def block_size_for(pair: Pair, requested: int | None) -> BlockSize:
     )
 
 
-def render(pair: Pair, request: Request) -> Prompt:
-    """The prompt's tokens. Raises: PromptError, TemplateError, UsageError."""
+def render(pair: Pair, request: Request, *, reuse: bool = False) -> Prompt:
+    """The prompt's tokens; with the boundaries of later prompts where they are of use.
+
+    Raises: PromptError, TemplateError, UsageError.
+    """
     text = request.text
     if isinstance(request.prompt, Prompt):
         return request.prompt
     if text.raw:
         if not isinstance(request.prompt, str):
             raise UsageError("chat messages need the chat template: drop raw, or give the prompt as text.")
-        return pair.chat.raw(request.prompt)
+        prompt = pair.chat.raw(request.prompt)
+        return replace(prompt, boundaries=(len(prompt.tokens) - 1,)) if reuse and len(prompt.tokens) > 1 else prompt
     messages = user_message(request.prompt, text.system) if isinstance(request.prompt, str) else request.prompt
-    return pair.chat.render(messages, tools=text.tools or None, reasoning=text.reasoning)
+    render_messages = pair.chat.render_for_reuse if reuse else pair.chat.render
+    return render_messages(messages, tools=text.tools or None, reasoning=text.reasoning)
 
 
 def wired_memory(pair: Pair) -> AbstractContextManager[None]:
@@ -84,10 +91,14 @@ def wired_memory(pair: Pair) -> AbstractContextManager[None]:
 
 
 class Session:
-    """Answers requests over one pair, one after the other."""
+    """Answers requests over one pair, one after the other, and runs only what no earlier text began with.
 
-    def __init__(self, pair: Pair) -> None:
+    cache_bytes: how much memory earlier texts may hold between answers; 0 keeps nothing.
+    """
+
+    def __init__(self, pair: Pair, *, cache_bytes: int = 0) -> None:
         self.pair = pair
+        self.prefixes = PrefixCache(pair.target, pair.drafter, cache_bytes)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
@@ -96,9 +107,8 @@ class Session:
         Raises: PromptError, TemplateError, UsageError before anything is computed.
         """
         block = block_size_for(self.pair, request.engine.block_size)
-        prompt = render(self.pair, request)
-        answer = _Answer(self.pair, request, prompt, block)
-        yield from answer.run()
+        prompt = render(self.pair, request, reuse=self.prefixes.budget_bytes > 0)
+        yield from _Answer(self, request, prompt, block).run()
 
 
 def stream(pair: Pair, request: Request) -> Iterator[Event]:
@@ -109,8 +119,12 @@ def stream(pair: Pair, request: Request) -> Iterator[Event]:
 class _Answer:
     """The state of one answer while it is generated."""
 
-    def __init__(self, pair: Pair, request: Request, prompt: Prompt, block: BlockSize) -> None:
-        self._pair, self._prompt, self._block = pair, prompt, block
+    def __init__(self, session: Session, request: Request, prompt: Prompt, block: BlockSize) -> None:
+        pair = session.pair
+        self._pair, self._prefixes, self._prompt, self._block = pair, session.prefixes, prompt, block
+        self._drafter = pair.drafter if block.rows > 1 else None
+        self._room = room_for(prompt.tokens, pair.target.context_limit, request.engine)
+        self._committed: list[int] = []
         sampling = request.sampling
         if sampling.seed is None and sampling.temperature > 0:
             sampling = replace(sampling, seed=secrets.randbits(32))
@@ -133,16 +147,43 @@ class _Answer:
             pair.target.answering = False
 
     def _answer(self) -> Iterator[Event]:
-        pair, prompt = self._pair, self._prompt.tokens
-        reason: FinishReason = "length"
+        prefixes, prompt = self._prefixes, self._prompt
         mx.reset_peak_memory()
-        pair.target.reset()
-        if pair.drafter and self._block.rows > 1:
-            pair.drafter.reset()
-            events = decode(pair.target, pair.drafter, prompt, self._sampling, self._engine)
+        self._stats.cached_tokens = prefixes.open(
+            prompt.tokens, boundaries=prompt.boundaries, drafting=self._drafter is not None
+        )
+        try:
+            with wired_memory(self._pair):
+                yield from self._take_in()
+                reason = yield from self._decode()
+        except GeneratorExit:
+            prefixes.close((*prompt.tokens, *self._committed))
+            raise
+        except BaseException:  # whatever stopped it may have left the caches between two states
+            prefixes.drop()
+            raise
+        prefixes.close((*prompt.tokens, *self._committed))
+        if self._text.stopped is not None:  # read after finish: the last characters may complete a stop string
+            reason = "stop"
+        yield Finished(reason, self._text.stopped, self._stats.summary(self._setting(), mx.get_peak_memory()))
+
+    def _take_in(self) -> Iterator[Event]:
+        """Prefill up to each boundary of the prompt, and keep it."""
+        target, tokens = self._pair.target, self._prompt.tokens
+        for boundary in self._prompt.boundaries if self._room else ():
+            if target.position < boundary < len(tokens):
+                yield from take_in(target, self._drafter, tokens, self._engine.prefill_chunk, boundary)
+                self._prefixes.mark(tokens)
+
+    def _decode(self) -> Generator[Event, None, FinishReason]:
+        """Run the engine from where the caches are, and read what it says; why it ended."""
+        target, prompt = self._pair.target, self._prompt.tokens
+        reason: FinishReason = "length"
+        if self._drafter:
+            events = decode(target, self._drafter, prompt, self._sampling, self._engine)
         else:
-            events = decode_plain(pair.target, prompt, self._sampling, self._engine)
-        with closing(events), wired_memory(pair):
+            events = decode_plain(target, prompt, self._sampling, self._engine)
+        with closing(events):
             for event in events:
                 if isinstance(event, Ended):
                     reason = event.reason
@@ -150,13 +191,12 @@ class _Answer:
                     self._stats.mark_prefilled()
                     yield event
                 else:
+                    self._committed += event.tokens
                     yield from self._read(event)
                     if self._text.stopped is not None:
                         break
         yield from self._text.finish()
-        if self._text.stopped is not None:  # read after finish: the last characters may complete a stop string
-            reason = "stop"
-        yield Finished(reason, self._text.stopped, self._stats.summary(self._setting(), mx.get_peak_memory()))
+        return reason
 
     def _read(self, done: Round) -> Iterator[Event]:
         """The round, cut where a stop string completed, then its text."""

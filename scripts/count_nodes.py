@@ -105,11 +105,11 @@ def verify_nodes(target: LayeredTarget, rows: int) -> Counter[str]:
     """Nodes of a verify forward over `rows` rows, greedy tokens and features included."""
     target.reset()
     for _ in range(2):  # the second is the usual one: its caches exist
-        cut_history(target._caches)
+        cut_history(target.cache.layers)
         with fused_operations() as stand_ins:
             forward = target.verify(leaf((rows,), mx.int32))
             assert forward.features is not None
-            outputs = [mx.argmax(forward.logits, axis=-1), forward.features, *held(target._caches)]
+            outputs = [mx.argmax(forward.logits, axis=-1), forward.features, *held(target.cache.layers)]
             nodes = count(outputs, stand_ins)
         target.commit(rows)
     return nodes
@@ -127,10 +127,10 @@ def draft_nodes(size: Size, target: LayeredTarget, context: int) -> tuple[Counte
     for rows in (context, NEW_ROWS):
         end += rows
         drafter.observe(leaf((rows, width), size.dtype), end)
-        cut_history(drafter._caches)
+        cut_history(drafter.cache.layers)
         with fused_operations() as stand_ins:
             draft = drafter.propose(leaf((1,), mx.int32), BLOCK_SIZE - 1)
-            nodes = count([draft.tokens, *held(drafter._caches)], stand_ins)
+            nodes = count([draft.tokens, *held(drafter.cache.layers)], stand_ins)
     return nodes, shapes
 
 

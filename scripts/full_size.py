@@ -157,7 +157,7 @@ def tensor_bytes(module: nn.Module) -> int:
 def symbolic_round(target: LayeredTarget, drafter: DFlashDrafter, rows: int) -> dict[str, str]:
     """Prefill, draft, verify, accept and commit without evaluating anything; shapes and dtypes by name."""
     _, features = target._run(mx.arange(32), keep=None)
-    target.position = 32
+    target.cache.position = 32
     assert features is not None
     drafter.observe(features, 32)
     anchor = mx.array([1], dtype=mx.int32)
@@ -185,8 +185,8 @@ def measure(pair: Pair, bits: int | None) -> tuple[dict[str, int], dict[str, str
     drafter = lazy_drafter(pair.drafter, target, pair.target)
     shapes = symbolic_round(target, drafter, 5)
     tensors = tree_flatten(drafter.network.parameters())
-    growing = [cache for cache in target._caches if type(cache).__name__ == "KVCache"]
-    fixed = [cache for cache in target._caches if type(cache).__name__ == "ArraysCache"]
+    growing = [cache for cache in target.cache.layers if type(cache).__name__ == "KVCache"]
+    fixed = [cache for cache in target.cache.layers if type(cache).__name__ == "ArraysCache"]
     precision = f"{bits}-bit" if bits else "bf16"
     return {
         f"target bytes, {precision}": tensor_bytes(target.module),

@@ -85,10 +85,10 @@ def test_caches_take_what_is_said():
     drafter = tiny_drafter(target)
     list(target.prefill(list(range(1, 301)), chunk=2048, keep=15))
     need = memory_need(Plan(target_shape(config, "tiny", element_bytes=4), drafter.config, 300))
-    assert target.cache_bytes == need.kv + need.state // 2
+    assert target.cache.nbytes == need.kv + need.state // 2
     drafter.observe(mx.zeros((15, 192)), 300)
     mx.eval(drafter.propose(mx.array([1]), 7).tokens)
-    assert drafter.nbytes <= 2 * need.draft_kv  # the tiny one keeps float32 rows
+    assert drafter.cache.nbytes <= 2 * need.draft_kv  # the tiny one keeps float32 rows
 
 
 def test_reading_a_prompt_takes_what_is_said():

@@ -19,7 +19,7 @@ LAYERS = (
     ("config", "events"),
     ("models", "targets"),
     ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults"),
-    ("loading", "downloads", "fit"),
+    ("loading", "downloads", "fit", "prefix"),
     ("session",),
     ("worker", "api"),
     ("bench", "server"),

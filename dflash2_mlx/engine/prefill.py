@@ -48,13 +48,15 @@ def room_for(prompt: Sequence[int], context_limit: int, params: EngineParams) ->
     return left if params.max_tokens is None else min(left, params.max_tokens)
 
 
-def take_in(target: Target, drafter: Drafter | None, prompt: Sequence[int], chunk: int) -> Iterator[Prefilling]:
-    """Bring every prompt token but the last, the first anchor, into the target's cache and the drafter's sight.
+def take_in(
+    target: Target, drafter: Drafter | None, prompt: Sequence[int], chunk: int, end: int | None = None
+) -> Iterator[Prefilling]:
+    """Bring the first `end` prompt tokens, None = all but the last, into the target's cache and the drafter's sight.
 
-    Tokens that the cache already holds are not run again.
+    The last token is the first anchor. Tokens that the cache already holds are not run again.
     """
     start = target.position
-    tokens = prompt[start:-1]
+    tokens = prompt[start : len(prompt) - 1 if end is None else end]
     keep = drafter.context_rows if drafter else 0
     yield Prefilling(start, len(prompt))
     for done, features in target.prefill(tokens, chunk=chunk, keep=keep):

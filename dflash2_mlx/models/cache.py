@@ -4,6 +4,8 @@ One buffer a layer, written left to right: context rows stay, a block's rows lie
 overwritten by the next round. Nothing is trimmed and nothing is re-ordered, so row order is position order.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import mlx.core as mx
@@ -29,6 +31,29 @@ class ContextCache:
         """Forget all rows."""
         self._keys = self._values = None
         self.rows = 0
+
+    def copy(self) -> tuple[mx.array, mx.array] | None:
+        """Keys and values of the rows that a window can still see; None where all rows are kept, or none is there."""
+        if self._visible is None or self._keys is None or self._values is None:
+            return None
+        rows = slice(max(0, self.rows - self._visible), self.rows)
+        return mx.contiguous(self._keys[..., rows, :]), mx.contiguous(self._values[..., rows, :])
+
+    def put_back(self, copied: tuple[mx.array, mx.array] | None, position: int) -> None:
+        """What `copy` gave at `position`. The buffer is full then, so the next row moves it."""
+        if self._visible is None:
+            self.rows = position
+            return
+        self._keys, self._values = copied or (None, None)
+        self.rows = 0 if self._keys is None else self._keys.shape[2]
+
+    def fork(self, position: int) -> "ContextCache":
+        """A cache of its own that holds the first `position` rows, where all are kept; else an empty one."""
+        new = ContextCache(None if self._visible is None else self._visible + 1)
+        if self._visible is None and self._keys is not None and self._values is not None:
+            new._keys = mx.contiguous(self._keys[..., :position, :])
+            new._values = mx.contiguous(self._values[..., :position, :])
+        return new
 
     def update(self, keys: mx.array, values: mx.array, context: int) -> tuple[mx.array, mx.array]:
         """Store the first `context` rows for good, the others as scratch; what the block's queries may see.
@@ -60,6 +85,67 @@ class ContextCache:
         if old is not None and keep:
             fresh[..., :keep, :] = old[..., self.rows - keep : self.rows, :]
         return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSnapshot:
+    """A place to come back to: what the windows saw when features up to `position` had been shown."""
+
+    position: int
+    parts: tuple[tuple[mx.array, mx.array] | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by this snapshot alone."""
+        return sum(array.nbytes for part in self.parts if part for array in part)
+
+
+class DraftCache:
+    """What a drafter remembers: the context of every layer, and the features [m, taps * H] not taken in yet."""
+
+    def __init__(self, windows: Sequence[int | None]) -> None:
+        self.layers = [ContextCache(window) for window in windows]
+        self.pending: list[mx.array] = []
+        self.position = 0  # features up to here were shown
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all layers and by waiting features."""
+        return sum(layer.nbytes for layer in self.layers) + sum(rows.nbytes for rows in self.pending)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for layer in self.layers:
+            layer.clear()
+        self.pending, self.position = [], 0
+
+    def snapshot(self) -> DraftSnapshot:
+        """This place; it stays good while the cache goes on. Nothing may be waiting."""
+        assert not self.pending, "features are waiting"
+        parts = tuple(layer.copy() for layer in self.layers)
+        mx.async_eval([part for part in parts if part])
+        return DraftSnapshot(self.position, parts)
+
+    def restore(self, snapshot: DraftSnapshot) -> None:
+        """Go back to `snapshot`, which was taken of this cache or of the one that it was forked from."""
+        assert snapshot.position <= self.position, f"{snapshot.position} rows asked for, {self.position} were shown"
+        for layer, part in zip(self.layers, snapshot.parts, strict=True):
+            layer.put_back(part, snapshot.position)
+        self.pending, self.position = [], snapshot.position
+
+    def fork(self, snapshot: DraftSnapshot) -> "DraftCache":
+        """A cache of its own at `snapshot`; neither ever sees the other's rows."""
+        new = DraftCache(())
+        new.layers = [layer.fork(snapshot.position) for layer in self.layers]
+        new.position = snapshot.position
+        new.restore(snapshot)
+        return new
+
+    def release(self) -> None:
+        """Drop what a snapshot brings back; `restore` must come before the next use."""
+        for layer in self.layers:
+            layer.put_back(None, self.position)
+        self.pending = []
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from dflash2_mlx.errors import WeightsError
-from dflash2_mlx.models.cache import ContextCache
+from dflash2_mlx.models.cache import DraftCache, DraftSnapshot
 from dflash2_mlx.models.config import DrafterConfig
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.models.selector import CandidateSelector, Draft, Draw, select
@@ -34,8 +34,7 @@ class DFlashDrafter:
         self._embed, self._head = embed, head
         self._masks = mx.full((config.block_size - 1,), config.mask_token_id, dtype=mx.int32)
         self._dtype = network.hidden_norm.weight.dtype
-        self._caches = [ContextCache(window) for window in config.windows]
-        self.reset()
+        self.cache = self.new_cache()
 
     @property
     def block_size(self) -> int:
@@ -47,17 +46,19 @@ class DFlashDrafter:
         """How many positions before the anchor it can see; None = all."""
         return self.config.context_rows
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held for the context."""
-        return sum(cache.nbytes for cache in self._caches)
+    def new_cache(self) -> DraftCache:
+        """An empty cache for this drafter; `cache` is the one it works on."""
+        return DraftCache(self.config.windows)
 
     def reset(self) -> None:
         """Forget the context."""
-        for cache in self._caches:
-            cache.clear()
-        self._pending: list[mx.array] = []
-        self._position = 0
+        self.cache.clear()
+
+    def snapshot(self) -> DraftSnapshot:
+        """The place that the cache is at, with all features that were shown taken in."""
+        if self.cache.pending:
+            self.network.absorb(self._take_pending(), self.cache.position, self.cache.layers)
+        return self.cache.snapshot()
 
     def observe(self, features: mx.array, end: int) -> None:
         """Show the features [m, taps * H] of the positions `end - m` to `end - 1`.
@@ -70,13 +71,13 @@ class DFlashDrafter:
             self.reset()
             features = features[rows - visible :]
         else:
-            assert end - rows == self._position, (
-                f"features end at {end} with {rows} rows, shown so far: {self._position}"
+            assert end - rows == self.cache.position, (
+                f"features end at {end} with {rows} rows, shown so far: {self.cache.position}"
             )
-        self._pending.append(features)
-        self._position = end
-        if sum(part.shape[0] for part in self._pending) > max(_PENDING_ROWS, visible or 0):
-            self.network.absorb(self._take_pending(), end, self._caches)
+        self.cache.pending.append(features)
+        self.cache.position = end
+        if sum(part.shape[0] for part in self.cache.pending) > max(_PENDING_ROWS, visible or 0):
+            self.network.absorb(self._take_pending(), end, self.cache.layers)
 
     def propose(self, anchor: mx.array, count: int, draw: Draw | None = None) -> Draft:
         """A draft of `count` tokens after `anchor` [1], greedy unless a `draw` says how to sample.
@@ -93,7 +94,7 @@ class DFlashDrafter:
         rows = self._embed(ids).astype(self._dtype)
         if self.config.input_embedding_scale != 1.0:
             rows = rows * self.config.input_embedding_scale
-        return self.network(rows, self._take_pending(), self._position, self._caches)[1:]
+        return self.network(rows, self._take_pending(), self.cache.position, self.cache.layers)[1:]
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Draft logits [n, V] of hidden [n, H]: the target's head, then the drafter's own multiplier and soft cap."""
@@ -108,7 +109,7 @@ class DFlashDrafter:
         return self.network.candidate_selector if self.config.selector else None
 
     def _take_pending(self) -> mx.array:
-        parts, self._pending = self._pending, []
+        parts, self.cache.pending = self.cache.pending, []
         if not parts:
             return mx.zeros((0, self.config.hidden_size), dtype=self._dtype)
         features = parts[0] if len(parts) == 1 else mx.concatenate(parts)

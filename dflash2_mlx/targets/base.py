@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
+from dflash2_mlx.targets.cache import TargetCache
+
 _SCORE_BYTES = 2**30  # attention scores of one prefill chunk stay below this
 _SMALLEST_CHUNK = 64
 
@@ -27,7 +29,10 @@ class Target(Protocol):
 
     vocab_size: int
     context_limit: int
-    position: int  # rows in the cache: every committed token except the anchor
+
+    @property
+    def position(self) -> int:
+        """Rows in the cache: every committed token except the anchor."""
 
     def reset(self) -> None:
         """Empty the cache."""
@@ -91,14 +96,25 @@ class LayeredTarget:
 
     def reset(self) -> None:
         """Empty the cache."""
-        self._caches = self._make_caches()
-        self._block_rows = 0
-        self.position = 0
+        self.use(self.new_cache())
 
     @property
-    def cache_bytes(self) -> int:
-        """Bytes held by the cache."""
-        return sum(int(cache.nbytes) for cache in self._caches if not cache.empty())
+    def position(self) -> int:
+        """See Target.position."""
+        return self.cache.position
+
+    @property
+    def _caches(self) -> list[Any]:
+        return self.cache.layers
+
+    def new_cache(self) -> TargetCache:
+        """An empty cache for this target."""
+        return TargetCache(self._make_caches())
+
+    def use(self, cache: TargetCache) -> None:
+        """Work on `cache` from now on."""
+        self.cache = cache
+        self._block_rows = 0
 
     def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
         """See Target.prefill. Evaluates every chunk, so memory does not grow with the prompt."""
@@ -108,9 +124,9 @@ class LayeredTarget:
             end = min(total, done + self._chunk_rows(chunk))
             hidden, features = self._run(mx.array(list(tokens[done:end])), keep=keep)
             # without features the last layer's output must be evaluated too, or the graph would grow
-            mx.eval(hidden[-1:], [] if features is None else features, [cache.state for cache in self._caches])
+            mx.eval(hidden[-1:], [] if features is None else features, [layer.state for layer in self._caches])
             mx.clear_cache()
-            self.position += end - done
+            self.cache.position += end - done
             done = end
             yield done, features
 
@@ -126,7 +142,7 @@ class LayeredTarget:
         assert 0 <= rows <= self._block_rows
         if rows < self._block_rows:
             self._cut(rows, self._block_rows)
-        self.position += rows
+        self.cache.position += rows
         self._block_rows = 0
 
     def rollback(self) -> None:

@@ -39,7 +39,7 @@ def build_target(model: Any, model_type: object, taps: tuple[int, ...] = ()) -> 
     """
     family = target_family(model_type)
     target = family(getattr(model, "language_model", model), taps)
-    kinds = {type(cache).__name__ for cache in target._caches}
+    kinds = {type(cache).__name__ for cache in target.cache.layers}
     known = {"KVCache"} | _OWN_CACHES.get(family, set())
     if not kinds <= known:
         raise UnsupportedError(

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from dflash2_mlx.targets.base import LayeredTarget
+from dflash2_mlx.targets.cache import TargetCache
 from dflash2_mlx.targets.recurrence import has_kernel, stepwise
 
 
@@ -30,9 +31,9 @@ class _Seen:
 class HybridTarget(LayeredTarget):
     """Gated-delta and full-attention layers, as in mlx-lm's `qwen3_5`."""
 
-    def reset(self) -> None:
-        """Empty the cache."""
-        super().reset()
+    def use(self, cache: TargetCache) -> None:
+        """Work on `cache` from now on."""
+        super().use(cache)
         self._seen: list[_Seen] = []
 
     def _masks(self, hidden: mx.array) -> Any:

@@ -1,11 +1,12 @@
 """Messages to token ids through the model's chat template. Knows a tokenizer, nothing of the engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
+from dflash2_mlx.text.boundaries import boundaries
 from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages, user_message
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
 from dflash2_mlx.text.tags import STATES, Tool, Transitions
@@ -39,10 +40,14 @@ class TemplateTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The ids to prefill, and the channel that the first generated text belongs to."""
+    """The ids to prefill, and the channel that the first generated text belongs to.
+
+    boundaries: numbers of leading tokens that a later prompt is likely to share: the system prompt, this turn.
+    """
 
     tokens: tuple[int, ...]
     channel: Channel
+    boundaries: tuple[int, ...] = ()
 
 
 class ChatFormat:
@@ -77,6 +82,20 @@ class ChatFormat:
         if not tokens:
             raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
         return Prompt(tuple(tokens), "reasoning" if text.rstrip().endswith(self._openings) else "answer")
+
+    def render_for_reuse(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
+    ) -> Prompt:
+        """What `render` gives, with the boundaries that later prompts are likely to share. Raises: as `render`."""
+        prompt = self.render(messages, tools=tools, reasoning=reasoning)
+
+        def other(later: Sequence[Message]) -> Sequence[int] | None:
+            try:
+                return self.render(later, tools=tools, reasoning=reasoning).tokens
+            except (PromptError, TemplateError):  # a template may refuse what is only tried
+                return None
+
+        return replace(prompt, boundaries=boundaries(messages, prompt.tokens, other))
 
     def render_text(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None

@@ -25,7 +25,7 @@ KINDS = {"full": {"layer_types": ["full_attention"] * 2}, "sliding": {}}
 
 def end_shown(drafter: Drafter) -> int:
     """The position before which the drafter has been shown all features."""
-    return drafter._position if isinstance(drafter, DFlashDrafter) else drafter.position
+    return drafter.cache.position if isinstance(drafter, DFlashDrafter) else drafter.position
 
 
 def events_before_closing(events: Iterator[Prefilling | Round | Ended], count: int) -> list[Prefilling | Round | Ended]:

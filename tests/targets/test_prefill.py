@@ -86,6 +86,6 @@ def test_chunks_shrink_with_depth_so_that_scores_stay_small():
     target = tiny_target("qwen3")
     target._heads = 1024
     assert target._chunk_rows(2048) == 128
-    target.position = 10**6
+    target.cache.position = 10**6
     assert target._chunk_rows(2048) == 64
     assert target._chunk_rows(3) == 3

@@ -31,7 +31,7 @@ def fresh(target: LayeredTarget, tokens: list[int]) -> LayeredTarget:
 
 def states(target: LayeredTarget) -> list[mx.array]:
     """Keys, values, convolution windows and recurrent states of all layers; a window of zeros is an empty one."""
-    filled = [cache for cache in target._caches if not cache.empty()]
+    filled = [cache for cache in target.cache.layers if not cache.empty()]
     parts = [part for c in filled for part in (c.cache if isinstance(c, ArraysCache) else c.keys_and_values())]
     return [part for part in parts if part is not None and mx.any(part != 0).item()]
 
@@ -116,9 +116,9 @@ def test_more_rows_than_were_verified_cannot_be_committed(pair):
 
 def test_reset_empties_the_cache_and_drops_a_pending_block():
     target = fresh(tiny_target("qwen3_5"), PROMPT)
-    held = target.cache_bytes
+    held = target.cache.nbytes
     target.verify(mx.array(BLOCK))
     target.reset()
     assert held > 0
-    assert (target.position, target.cache_bytes) == (0, 0)
+    assert (target.position, target.cache.nbytes) == (0, 0)
     target.verify(mx.array(BLOCK))
