@@ -16,6 +16,7 @@ from dflash2_mlx.engine.width import BlockSize, choose_block_size
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
 from dflash2_mlx.loading import Pair
+from dflash2_mlx.machine import probe
 from dflash2_mlx.prefix import PrefixCache
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.messages import user_message
@@ -24,6 +25,7 @@ from dflash2_mlx.text.prompt import Prompt
 
 Conversation = str | Sequence[Mapping[str, object]]
 _WIRED_SHARE = 0.9  # above it wiring starves the system
+_CACHE_SHARE, _LEAST_CACHE_BYTES, _MOST_CACHE_BYTES = 0.25, 2**29, 2**33
 Event = Prefilling | Round | Delta | ToolCall | Finished
 
 
@@ -60,6 +62,13 @@ def block_size_for(pair: Pair, requested: int | None) -> BlockSize:
     return choose_block_size(
         requested, pair.drafter.block_size, quantized=target.quantized, queries_per_kv=target.query_heads_per_kv
     )
+
+
+def default_cache_bytes(pair: Pair) -> int:
+    """What earlier texts may hold: a quarter of the memory that the weights leave, 0.5 to 8 GiB."""
+    machine = probe()
+    free = (machine.working_set_bytes or machine.memory_bytes or 0) - pair.weight_bytes
+    return max(_LEAST_CACHE_BYTES, min(_MOST_CACHE_BYTES, int(_CACHE_SHARE * free)))
 
 
 def render(pair: Pair, request: Request, *, reuse: bool = False) -> Prompt:

@@ -300,3 +300,39 @@ def test_memory_does_not_grow_while_a_kept_text_is_repeated(hybrid):
         run(session, prompt)
     assert session.prefixes.nbytes == held
     assert mx.get_active_memory() <= active + 2**20
+
+
+@pytest.mark.slow
+def test_two_hundred_turns_leave_memory_flat_and_the_budget_kept(demo):
+    """What MLX holds beside the weights is the kept texts and a constant; the kept texts stay within the budget."""
+    session, messages, weights = Session(demo, cache_bytes=40 * 2**20), [], demo.weight_bytes
+    beside, new = [], []
+    for turn in range(200):
+        messages.append({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]})
+        text = TextParams(reasoning="off")
+        answer = gather(session.stream(Request(list(messages), SamplingParams(), EngineParams(max_tokens=64), text)))
+        messages.append({"role": "assistant", "content": answer.text, "reasoning_content": answer.reasoning})
+        held = session.prefixes.nbytes
+        assert held <= session.prefixes.budget_bytes
+        new.append(answer.summary.prompt_tokens - answer.summary.cached_tokens)
+        mx.clear_cache()
+        beside.append(mx.get_active_memory() - weights - held)
+        if turn % 40 == 39:
+            print(f"turn {turn + 1}: {held / 2**20:.1f} MiB kept, {beside[-1] / 2**20:.2f} MiB beside it")
+    # an answer whose own tokens are not those that its text is read as is run again with the next turn
+    assert max(new[1:]) < 40 + 64 and sum(count < 40 for count in new) > 180, new
+    assert max(beside[100:]) <= max(beside[:100]) + 2**20
+
+
+@pytest.mark.slow
+def test_the_next_turn_after_a_long_history_starts_in_a_tenth_of_the_time(demo):
+    session, off = Session(demo, cache_bytes=PLENTY), TextParams(reasoning="off")
+    messages = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog. " * 150}]
+    first = gather(session.stream(Request(list(messages), SamplingParams(), ENGINE, off)))
+    assert first.summary.prompt_tokens > 2000
+    messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "Who are you?"}]
+    request = Request(messages, SamplingParams(), ENGINE, off)
+    warm, cold = gather(session.stream(request)), gather(Session(demo).stream(request))
+    share = warm.summary.first_token_s / cold.summary.first_token_s
+    print(f"first token after {warm.summary.first_token_s:.3f} s, cold {cold.summary.first_token_s:.3f} s: {share:.1%}")
+    assert warm.tokens == cold.tokens and share < 0.1

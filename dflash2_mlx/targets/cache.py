@@ -1,8 +1,8 @@
 """What a target remembers of a text: one cache a layer, and the way back to an earlier place. Knows mlx-lm's caches.
 
-A layer's cache grows and can be cut (attention), or is a state that only a copy brings back (recurrent layers, windows).
-mlx-lm hands out its live lists and writes into its key and value arrays in place: so a snapshot copies lists and the
-rows of a window, and refers to recurrent states, which are replaced and never written into.
+A layer's cache grows and can be cut (attention), or is a state that only a copy brings back (recurrent layers,
+windows). mlx-lm hands out its live lists and writes into its key and value arrays in place: so a snapshot copies lists
+and the rows of a window, and refers to recurrent states, which are replaced and never written into.
 """
 
 from dataclasses import dataclass
