@@ -60,6 +60,7 @@ def load_pair(params: LoadParams) -> Pair:
 
     Raises: LoadError and its kinds.
     """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read on import; its advice is not for our users
     model_name, draft_name, off = target_and_drafter(params)
     folder = find_folder(model_name)
     config = read_json(folder / "config.json")
@@ -254,7 +255,6 @@ def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:
 
 
 def _load_tokenizer(folder: Path) -> Any:
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its advice on long prompts is not for our users
     from mlx_lm.utils import load_tokenizer
 
     try:

@@ -161,6 +161,10 @@ def test_a_prompt_longer_than_the_context(cli, pair):
     assert refused(cli(*ask(pair), stdin=b"a" * 5000), "prompt is too long", "> 4096 maximum")
 
 
+def test_a_prompt_longer_than_what_the_tokenizer_calls_its_limit(cli):
+    assert refused(cli("generate", "--model", "demo", stdin=b"a b " * 20000), "> 32768 maximum")
+
+
 def test_a_block_size_above_the_trained_one(cli, pair):
     assert refused(cli(*ask(pair, "--block-size", 9)), "block size 9", "8", code=2)
 
