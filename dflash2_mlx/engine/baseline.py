@@ -1,12 +1,14 @@
-"""Plain decoding, one token a step, with the loop's events: the oracle of tests and the baseline of measurements."""
+"""Plain decoding, one token a step, with the loop's events: the oracle of tests, the baseline of measurements, and what
+the loop does where it does not draft."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.engine.accept import Verdict, judge_same
-from dflash2_mlx.engine.prefill import cut, room_for, take_in
+from dflash2_mlx.engine.prefill import Drafter, cut, room_for, take_in
 from dflash2_mlx.engine.sampling import Sampler
 from dflash2_mlx.events import Ended, FinishReason, Prefilling, Round
 from dflash2_mlx.targets.base import Target
@@ -17,7 +19,7 @@ _CLEAR_EVERY = 256  # tokens between two returns of unused memory to the system
 def decode_plain(
     target: Target, prompt: Sequence[int], sampling: SamplingParams, params: EngineParams
 ) -> Generator[Prefilling | Round | Ended, None, None]:
-    """Answer `prompt` without a drafter. The next step is launched before the current token is read.
+    """Answer `prompt` without a drafter.
 
     Closing the generator at any yield leaves every committed token except the last in the cache.
     Raises: PromptError for an empty or over-long prompt.
@@ -27,31 +29,72 @@ def decode_plain(
         yield Ended("length")
         return
     yield from take_in(target, None, prompt, params.prefill_chunk)
-    sampler = Sampler(sampling, target.vocab_size, prompt)
+    answer = Progress(mx.array([prompt[-1]], dtype=mx.int32), room, params.end_tokens)
+    steps = PlainSteps(target, None, Sampler(sampling, target.vocab_size, prompt))
+    yield from steps.run(answer, lambda: True)
+    assert answer.reason is not None
+    yield Ended(answer.reason)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far an answer is. anchor: its last token [1], on the device; room: the most tokens it may have."""
+
+    anchor: mx.array
+    room: int
+    end_tokens: frozenset[int]
+    produced: int = 0
     reason: FinishReason | None = None
-    produced = 0
-    try:
-        step = _launch(target, mx.array([prompt[-1]], dtype=mx.int32), produced, sampler)
-        while reason is None:
-            target.commit(1)
-            following = _launch(target, step.tokens, produced + 1, sampler) if produced + 1 < room else None
-            decision = step.read()
-            _, reason = cut(decision.tokens, room - produced, params.end_tokens)
-            produced += 1
-            if produced % _CLEAR_EVERY == 0:
-                mx.clear_cache()
-            yield Round(decision.tokens, 0, 0, decision.logprobs)
-            if following:
-                step = following
-    finally:
-        target.rollback()
-    yield Ended(reason)
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still come."""
+        return self.room - self.produced
+
+    def add(self, tokens: tuple[int, ...], row_tokens: mx.array) -> int:
+        """Count the round's tokens up to the end of the answer, if it falls among them; how many count.
+
+        row_tokens: the same tokens [n] on the device.
+        """
+        count, self.reason = cut(tokens, self.left, self.end_tokens)
+        self.anchor = row_tokens[count - 1 : count]
+        if (self.produced + count) // _CLEAR_EVERY > self.produced // _CLEAR_EVERY:
+            mx.clear_cache()
+        self.produced += count
+        return count
 
 
-def _launch(target: Target, token: mx.array, position: int, sampler: Sampler) -> Verdict:
-    """The verdict on the token after `token` [1], launched and not awaited."""
-    forward = target.verify(token)
-    verdict = judge_same(forward.logits, None, sampler.noise(position, 1), sampler)
-    sampler.record(verdict.tokens)
-    mx.async_eval(verdict.packed)
-    return verdict
+class PlainSteps:
+    """Steps without a draft. The next step is launched before the current token is read.
+
+    A drafter, if one is given, is shown the features of every committed token.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, sampler: Sampler) -> None:
+        self._target, self._drafter, self._sampler = target, drafter, sampler
+
+    def run(self, answer: Progress, more: Callable[[], bool]) -> Generator[Round, None, None]:
+        """Carry `answer` on until it ends, or until `more`, asked before every further step, says no."""
+        try:
+            step: Verdict | None = self._launch(answer.anchor, answer.produced)
+            while step:
+                self._target.commit(1)
+                if self._drafter and self._features is not None:
+                    self._drafter.observe(self._features, self._target.position)
+                follows = answer.left > 1 and more()
+                ahead = self._launch(step.tokens, answer.produced + 1) if follows else None
+                decision = step.read()
+                answer.add(decision.tokens, step.tokens)
+                yield Round(decision.tokens, 0, 0, decision.logprobs)
+                step = None if answer.reason else ahead
+        finally:
+            self._target.rollback()
+
+    def _launch(self, token: mx.array, position: int) -> Verdict:
+        """The verdict on the token after `token` [1], launched and not awaited."""
+        forward = self._target.verify(token)
+        verdict = judge_same(forward.logits, None, self._sampler.noise(position, 1), self._sampler)
+        self._sampler.record(verdict.tokens)
+        self._features = forward.features if self._drafter else None
+        mx.async_eval(verdict.packed, *([] if self._features is None else [self._features]))
+        return verdict

@@ -1,31 +1,30 @@
 """The loop: draft, verify, accept, commit. Knows Target and Drafter by protocol, nothing of text.
 
 Between rounds the target's cache holds every committed token except the anchor, and the drafter has been shown the
-features of all of those. One blocking host transfer a round, in `Verdict.read`.
+features of all of those. One blocking host transfer a round, in `Verdict.read`. A round without a draft is a plain step.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.engine.accept import PROPOSE, Verdict, judge_rejection, judge_same
-from dflash2_mlx.engine.prefill import Drafter, cut, room_for, take_in
+from dflash2_mlx.engine.baseline import PlainSteps, Progress
+from dflash2_mlx.engine.prefill import Drafter, room_for, take_in
 from dflash2_mlx.engine.sampling import Sampler
-from dflash2_mlx.events import Ended, FinishReason, Prefilling, Round
+from dflash2_mlx.events import Ended, Prefilling, Round
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.targets.base import Target
-
-_CLEAR_EVERY = 256  # tokens between two returns of unused memory to the system
 
 
 def decode(
     target: Target, drafter: Drafter, prompt: Sequence[int], sampling: SamplingParams, params: EngineParams
 ) -> Generator[Prefilling | Round | Ended, None, None]:
-    """Answer `prompt` with blocks of `params.block_size` rows (None = the drafter's).
+    """Answer `prompt` with blocks of `params.block_size` rows (None = what the drafter says before each round).
 
-    A round is yielded while the device already works on the next one. Closing the generator at any yield leaves
-    target and drafter as the invariant above says.
+    A drafted round is yielded while the device already works on the next one. Closing the generator at any yield
+    leaves target and drafter as the invariant above says.
     Raises: PromptError for an empty or over-long prompt.
     """
     room = room_for(prompt, target.context_limit, params)
@@ -33,57 +32,60 @@ def decode(
         yield Ended("length")
         return
     yield from take_in(target, drafter, prompt, params.prefill_chunk)
-    rounds = _Rounds(target, drafter, Sampler(sampling, target.vocab_size, prompt), params)
-    block_size = params.block_size or drafter.block_size
-    anchor = mx.array([prompt[-1]], dtype=mx.int32)
-    produced, width = 0, 1  # the first token is a round with an empty draft
-    done: Round | None = None
-    reason: FinishReason | None = None
-    try:
-        while reason is None:
-            verdict, features = rounds.launch(anchor, produced, min(width, room - produced))
-            if done:
-                yield done
-            decision = verdict.read()
-            count, reason = cut(decision.tokens, room - produced, params.end_tokens)
-            rounds.commit(verdict, features, count)
-            anchor = verdict.tokens[count - 1 : count]
-            drafted = verdict.tokens.shape[0] - 1
-            done = Round(decision.tokens, drafted, decision.accepted, decision.logprobs).cut(count)
-            if (produced + count) // _CLEAR_EVERY > produced // _CLEAR_EVERY:
-                mx.clear_cache()
-            produced, width = produced + count, block_size
-    finally:
-        target.rollback()
-    assert done is not None
-    yield done
-    yield Ended(reason)
+    sampler = Sampler(sampling, target.vocab_size, prompt)
+    steps, rounds = PlainSteps(target, drafter, sampler), _Rounds(target, drafter, sampler, params)
+    answer = Progress(mx.array([prompt[-1]], dtype=mx.int32), room, params.end_tokens)
+
+    def width() -> int:
+        return min(params.block_size or drafter.block_size, answer.left)
+
+    yield from steps.run(answer, lambda: width() == 1)  # the first token needs no draft
+    while answer.reason is None:
+        yield from rounds.run(answer, width)
+        if answer.reason is None:
+            yield from steps.run(answer, lambda: width() == 1)
+    yield Ended(answer.reason)
 
 
 class _Rounds:
-    """Launches and commits the rounds of one answer."""
+    """The drafted rounds of one answer."""
 
     def __init__(self, target: Target, drafter: Drafter, sampler: Sampler, params: EngineParams) -> None:
         self._target, self._drafter, self._sampler = target, drafter, sampler
         self._rejection = params.acceptance == "rejection" and not sampler.greedy
 
-    def launch(self, anchor: mx.array, produced: int, width: int) -> tuple[Verdict, mx.array]:
+    def run(self, answer: Progress, width: Callable[[], int]) -> Generator[Round, None, None]:
+        """Carry `answer` on until it ends, or until `width`, asked before every round, is 1."""
+        done: Round | None = None
+        try:
+            while answer.reason is None and (rows := width()) > 1:
+                verdict, features = self._launch(answer.anchor, answer.produced, rows)
+                if done:
+                    yield done
+                decision = verdict.read()
+                count = answer.add(decision.tokens, verdict.tokens)
+                self._commit(verdict, features, count)
+                done = Round(decision.tokens, rows - 1, decision.accepted, decision.logprobs).cut(count)
+        finally:
+            self._target.rollback()
+        if done:
+            yield done
+
+    def _launch(self, anchor: mx.array, produced: int, width: int) -> tuple[Verdict, mx.array]:
         """Draft and verify a block of `width` rows after `produced` tokens; everything is launched, nothing awaited."""
-        noise = None if self._rejection and width > 1 else self._sampler.noise(produced, width)
-        draft = self._propose(anchor, produced, width, noise) if width > 1 else None
-        if draft:
-            mx.async_eval(draft.tokens)  # the drafter works while the target's graph is built
-        block = mx.concatenate([anchor, draft.tokens.astype(anchor.dtype)]) if draft else anchor
-        forward = self._target.verify(block)
+        noise = None if self._rejection else self._sampler.noise(produced, width)
+        draft = self._propose(anchor, produced, width, noise)
+        mx.async_eval(draft.tokens)  # the drafter works while the target's graph is built
+        forward = self._target.verify(mx.concatenate([anchor, draft.tokens.astype(anchor.dtype)]))
         assert forward.features is not None, "the target was built without the drafter's taps"
-        if draft and self._rejection:
+        if self._rejection:
             verdict = judge_rejection(forward.logits, draft, produced, self._sampler)
         else:
             verdict = judge_same(forward.logits, draft, noise, self._sampler)
         mx.async_eval(verdict.packed, forward.features)
         return verdict, forward.features
 
-    def commit(self, verdict: Verdict, features: mx.array, count: int) -> None:
+    def _commit(self, verdict: Verdict, features: mx.array, count: int) -> None:
         """Keep the round's first `count` tokens: the anchor's row and those of all but the last of them."""
         self._target.commit(count)
         self._drafter.observe(features[:count], self._target.position)

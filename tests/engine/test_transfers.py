@@ -47,19 +47,21 @@ def log(monkeypatch) -> Iterator[list[str]]:
     yield calls
 
 
-def rounds_with_calls(log: list[str], sampling: SamplingParams, acceptance: str) -> list[list[str]]:
-    """The calls of each drafted round but the last, from its launch to the next one's."""
+def rounds_with_calls(
+    log: list[str], sampling: SamplingParams, acceptance: str = "coupled", block_size: int = 5
+) -> list[list[str]]:
+    """The calls of each round but the first two and the last two, from its launch to the next one's."""
     target = build_target(tiny_model("qwen3_5"), "qwen3_5", TAPS)
     drafter = tiny_drafter(target)
     for owner, name in ((drafter, "propose"), (target, "verify"), (target, "commit"), (drafter, "observe")):
         logged(owner, name, log)
-    params = EngineParams(max_tokens=12, block_size=5, acceptance=acceptance)
+    params = EngineParams(max_tokens=14, block_size=block_size, acceptance=acceptance)
     rounds = []
     for event in decode(target, drafter, [5, 6, 7], sampling, params):
         if isinstance(event, Round):
             rounds.append(list(log))
             log.clear()
-    return rounds[1:-2]
+    return rounds[2:-2]
 
 
 def logged(owner: object, name: str, log: list[str]) -> None:
@@ -84,9 +86,15 @@ def test_a_round_waits_for_the_device_once_to_read_its_verdict(log, name, accept
 
 @pytest.mark.parametrize("name", ["greedy", "sampled"])
 def test_the_draft_is_launched_before_the_verify_graph_is_built(log, name):
-    for calls in rounds_with_calls(log, SETTINGS[name], "coupled"):
+    for calls in rounds_with_calls(log, SETTINGS[name]):
         expected = ["read", "tolist", "commit", "observe", "propose", "async_eval", "verify", "async_eval"]
         assert calls == expected
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampled"])
+def test_a_step_without_a_draft_is_launched_before_the_one_before_it_is_read(log, name):
+    for calls in rounds_with_calls(log, SETTINGS[name], block_size=1):
+        assert calls == ["commit", "observe", "verify", "async_eval", "read", "tolist"]
 
 
 def test_the_counter_sees_every_way_to_read_an_array(log):
