@@ -81,6 +81,7 @@ def load_pair(params: LoadParams) -> Pair:
     lay_out_for_cpu(model)
     target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
     drafter = _load_drafter(draft_folder, draft_config, target, params) if draft_folder and draft_config else None
+    mx.clear_cache()  # buffers of tables that were laid out anew or quantised
     tokenizer = _load_tokenizer(folder)
     generation = read_optional_json(folder / "generation_config.json")
     return Pair(

@@ -3,13 +3,15 @@
 import json
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UnsupportedError
 from dflash2_mlx.loading import load_pair
-from folders import change_tensors, write_drafter, write_target
+from fakes import tiny_model
+from folders import change_tensors, write_drafter, write_published_target, write_target
 
 MARK = "from pathlib import Path\nPath(__file__).with_name('executed').touch()\n"
 
@@ -55,6 +57,27 @@ def test_vision_and_mtp_tensors_are_skipped_without_being_read(tmp_path, whole):
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     assert same_weights(load(folder), whole) and mx.get_peak_memory() - before < 8 * 2**20
+
+
+def test_a_sharded_checkpoint_in_the_published_layout_is_loaded_layer_by_layer_as_it_is_quantised(tmp_path):
+    finer, kept = "language_model.model.layers.0.mlp.down_proj", "language_model.lm_head"
+    settings = {"group_size": 64, "bits": 4, finer: {"group_size": 32, "bits": 8}, kept: False}
+    model = tiny_model()
+    nn.quantize(
+        model, class_predicate=lambda path, part: hasattr(part, "to_quantized") and _fitting(settings, path, part)
+    )
+    pair = load(write_published_target(tmp_path / "target", model, settings), write_drafter(tmp_path / "drafter"))
+    layers = pair.target.module.layers
+    assert (layers[0].mlp.down_proj.bits, layers[1].mlp.gate_proj.bits) == (8, 4) and pair.target.quantized
+    stored, loaded = (dict(tree_flatten(part.parameters())) for part in (model.language_model, pair.target.module))
+    assert stored.keys() == loaded.keys() and all(mx.array_equal(stored[name], loaded[name]) for name in stored)
+    ids = mx.array([[1, 2, 3]])
+    assert mx.array_equal(model(ids), pair.target.module(ids)) and pair.drafter
+
+
+def _fitting(settings, path, part):
+    """How the layer at `path` is quantised: as its own settings say, if its rows are long enough."""
+    return settings.get(path, {"group_size": 64, "bits": 4} if part.weight.shape[-1] % 64 == 0 else False)
 
 
 @pytest.mark.parametrize("file", ["model.py", "../elsewhere.py"])
