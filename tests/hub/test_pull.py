@@ -135,6 +135,24 @@ def test_the_next_pull_keeps_finished_files_and_ends_identical(cli, repo, hub):
     )
 
 
+def test_a_pull_that_is_stopped_and_run_again_fetches_no_finished_file_twice(cli, hub, repo):
+    shards = {f"model-{i:05d}-of-00006.safetensors": repo.files["model.safetensors"] + bytes([i]) for i in range(1, 7)}
+    served = hub.add("some/model", {"config.json": repo.files["config.json"], **shards})
+    served.cut_after["model-00005-of-00006.safetensors"] = (20_000, 1000)
+    assert cli("pull", "some/model").code == 1
+    blobs = snapshot_folder(Repository("some/model", served.commit)).parents[1] / "blobs"
+    finished = sum(path.stat().st_size > 60_000 for path in blobs.iterdir())
+    served.cut_after.clear()
+    hub.seen.clear()
+    assert cli("pull", "some/model").code == 0 and len(hub.fetches("model-")) == 6 - finished <= 2
+    folder = find_folder("some/model")
+    assert all((folder / name).read_bytes() == content for name, content in served.files.items())
+
+
+def test_the_help_says_what_a_second_run_keeps(cli):
+    assert "whole files are kept; one that was under way starts" in " ".join(cli("pull", "--help").out.split())
+
+
 def test_bytes_that_are_not_those_of_the_etag_are_fetched_once_more_then_refused(cli, repo, hub, cache):
     repo.sent["model.safetensors"] = repo.files["model.safetensors"][::-1]
     assert failed(cli("pull", "some/model"), "model.safetensors", "damaged twice", "sha256")
