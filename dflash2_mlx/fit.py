@@ -3,13 +3,12 @@
 The parts mirror what the package allocates: mlx-lm's caches, WindowCache, ContextCache, the states kept for rollback.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from dflash2_mlx.errors import ConfigError
-from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
+from dflash2_mlx.models.config import DrafterConfig
 
 Word = Literal["fits", "tight", "does not fit"]
 TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
@@ -309,82 +308,3 @@ class _Keys:
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise ConfigError(f"{self._source}: {key} is {value!r}, not a whole number above 0. Fetch it again.")
         return value
-
-
-# Configs of the published pairs, for a machine that has not fetched them yet. Only what decides memory.
-_QWEN: dict[str, object] = {
-    "model_type": "qwen3_5",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 248320,
-    "max_position_embeddings": 262144,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 48,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "full_attention_interval": 4,
-}
-_MUSE: dict[str, object] = {
-    "model_type": "muse_glimmer",
-    "hidden_size": 6656,
-    "intermediate_size": 19968,
-    "num_hidden_layers": 52,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 202048,
-    "max_position_embeddings": 131072,
-    "sliding_window": 2048,
-}
-_PUBLISHED_TARGETS = {"Qwen3.8-27B": _QWEN, "Muse-Glimmer-30B": _MUSE}
-_DRAFTER: dict[str, object] = {
-    "architectures": ["DFlash2DraftModel"],
-    "num_hidden_layers": 5,
-    "layer_types": ["sliding_attention"] * 5,
-    "sliding_window": 2048,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e7,
-}
-_DFLASH2 = {"selector_rank": 256, "selector_top_k": 16, "conv_kernel_size": 2, "conv_group_size": 16}
-_QWEN_DRAFT = {**_DFLASH2, "block_size": 8, "target_layer_ids": [5, 19, 33, 47, 61], "mask_token_id": 248070}
-_MUSE_DRAFT = {**_DFLASH2, "block_size": 16, "target_layer_ids": [1, 13, 25, 37, 49], "mask_token_id": 201818}
-
-
-def _drafter_for(target: Mapping[str, object], draft: Mapping[str, object]) -> dict[str, object]:
-    own = {key: target[key] for key in ("hidden_size", "intermediate_size", "vocab_size")}
-    return {**_DRAFTER, **own, "dflash_config": draft}
-
-
-_PUBLISHED_DRAFTERS = {
-    "z-lab/Qwen3.8-27B-DFlash2": _drafter_for(_QWEN, _QWEN_DRAFT),
-    "z-lab/Muse-Glimmer-30B-DFlash2": _drafter_for(_MUSE, _MUSE_DRAFT),
-    "meta-models/Muse-Glimmer-30B-assistant": {
-        **_drafter_for(_MUSE, _MUSE_DRAFT),
-        "architectures": ["MuseGlimmerAssistantModel"],
-    },
-}
-
-
-def published_target(repository: str) -> dict[str, object] | None:
-    """The config of a published target by its repository id, with or without revision."""
-    found = re.fullmatch(r"mlx-community/(.+)-(4bit|8bit|bf16)", repository.split("@")[0])
-    config = _PUBLISHED_TARGETS.get(found.group(1)) if found else None
-    if config is None or found is None:
-        return None
-    bits = {"4bit": 4, "8bit": 8}.get(found.group(2))
-    return {**config, "quantization": {"group_size": _GROUP, "bits": bits}} if bits else dict(config)
-
-
-def published_drafter(repository: str) -> DrafterConfig | None:
-    """The config, as far as it decides memory, of a published drafter by its repository id."""
-    name = repository.split("@")[0]
-    config = _PUBLISHED_DRAFTERS.get(name)
-    return parse_drafter_config(config, name) if config else None

@@ -1,8 +1,6 @@
 """What a pair needs: against the published figures, against what the package really allocates, and verdicts."""
 
-import importlib.util
 from dataclasses import fields, replace
-from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -11,9 +9,10 @@ from mlx.utils import tree_flatten
 
 from dflash2_mlx import fit
 from dflash2_mlx.errors import ConfigError
-from dflash2_mlx.fit import Plan, drafter_bytes, judge, memory_need, published_drafter, published_target, target_shape
+from dflash2_mlx.fit import Plan, drafter_bytes, judge, memory_need, target_shape
 from dflash2_mlx.models.drafter import quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
+from dflash2_mlx.published import published_drafter, published_target
 from dflash2_mlx.targets import base, sliding
 from fakes import TARGET_CONFIGS, tiny_drafter, tiny_model, tiny_target
 
@@ -115,17 +114,6 @@ def test_a_window_takes_the_same_however_long_the_context():
 
 def test_the_numbers_of_the_prefill_are_the_engines():
     assert (fit._SCORE_BYTES, fit._SMALLEST_CHUNK) == (base._SCORE_BYTES, base._SMALLEST_CHUNK)
-
-
-def test_the_configs_kept_here_are_those_of_the_full_size_check():
-    path = Path(__file__).parent.parent / "scripts" / "full_size.py"
-    spec = importlib.util.spec_from_file_location("full_size", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    for ours, theirs in ((fit._QWEN, script.QWEN_TARGET), (fit._MUSE, script.MUSE_TARGET)):
-        assert ours.items() <= theirs.items()
-    for ours, theirs in ((fit._QWEN_DRAFT, script.QWEN_DRAFTER), (fit._MUSE_DRAFT, script.MUSE_DRAFTER)):
-        assert ours.items() <= theirs["dflash_config"].items()
 
 
 @pytest.mark.parametrize(

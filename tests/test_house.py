@@ -18,7 +18,7 @@ LAYERS = (
     ("errors",),
     ("config", "events"),
     ("models", "targets"),
-    ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults"),
+    ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults", "published"),
     ("loading", "downloads", "fit", "prefix"),
     ("session",),
     ("worker", "api"),

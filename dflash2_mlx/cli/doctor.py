@@ -24,14 +24,13 @@ from dflash2_mlx.fit import (
     drafter_bytes,
     judge,
     memory_need,
-    published_drafter,
-    published_target,
     target_shape,
 )
 from dflash2_mlx.hub import cache_state, find_folder
 from dflash2_mlx.machine import Machine, probe
 from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
 from dflash2_mlx.pairs import DEMO, FLAGSHIP, known_pair, target_and_drafter
+from dflash2_mlx.published import published_drafter, published_target
 
 _CONTEXT = 8192
 _THERE = ("bundled", "folder", "in the cache")

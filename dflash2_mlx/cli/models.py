@@ -56,7 +56,8 @@ def choose_model(model: str | None) -> tuple[str, str | None]:
 
 def has_room(machine: Machine, flagship: KnownPair) -> bool:
     """Whether this is a machine whose Metal has the memory for the flagship."""
-    from dflash2_mlx.fit import Plan, judge, published_drafter, published_target, target_shape
+    from dflash2_mlx.fit import Plan, judge, target_shape
+    from dflash2_mlx.published import published_drafter, published_target
 
     config = published_target(flagship.target)
     assert config is not None
