@@ -9,7 +9,7 @@ from mlx.utils import tree_flatten
 
 from dflash2_mlx import fit
 from dflash2_mlx.errors import ConfigError
-from dflash2_mlx.fit import Plan, drafter_bytes, judge, memory_need, target_shape
+from dflash2_mlx.fit import Plan, Stored, drafter_bytes, judge, memory_need, target_shape
 from dflash2_mlx.models.drafter import quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.published import published_drafter, published_target
@@ -79,15 +79,26 @@ def test_the_weights_of_every_family_are_counted_from_the_config(kind, bits):
     assert shape.weight_bytes == pytest.approx(counted, rel=0.1 if bits else 1e-9)
 
 
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_a_drafter_in_float32_is_counted_in_its_own_precision(bits):
+    config = published_drafter(QWEN_DRAFT)
+    network = DraftNetwork(config)  # lazy, and in float32
+    stored = Stored(sum(tensor.nbytes for _, tensor in tree_flatten(network.parameters())), 4)
+    if bits < 16:
+        quantize_network(network, bits)
+    held = sum(tensor.nbytes for _, tensor in tree_flatten(network.parameters()))
+    assert drafter_bytes(config, bits, stored) == held
+
+
 def test_caches_take_what_is_said():
-    target, config = tiny_target(), TARGET_CONFIGS["qwen3_5"]
+    target, config = tiny_target(), {**TARGET_CONFIGS["qwen3_5"], "dtype": "float32"}
     drafter = tiny_drafter(target)
     list(target.prefill(list(range(1, 301)), chunk=2048, keep=15))
-    need = memory_need(Plan(target_shape(config, "tiny", element_bytes=4), drafter.config, 300))
+    need = memory_need(Plan(target_shape(config, "tiny"), drafter.config, 300, draft_stored=Stored(1, 4)))
     assert target.cache.nbytes == need.kv + need.state // 2
     drafter.observe(mx.zeros((15, 192)), 300)
     mx.eval(drafter.propose(mx.array([1]), 7).tokens)
-    assert drafter.cache.nbytes <= 2 * need.draft_kv  # the tiny one keeps float32 rows
+    assert drafter.cache.nbytes <= need.draft_kv
 
 
 def test_reading_a_prompt_takes_what_is_said():
@@ -97,7 +108,7 @@ def test_reading_a_prompt_takes_what_is_said():
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     list(target.prefill(tokens, chunk=2048, keep=15))
-    shape = target_shape(TARGET_CONFIGS["qwen3_5"], "tiny", element_bytes=4)
+    shape = target_shape({**TARGET_CONFIGS["qwen3_5"], "dtype": "float32"}, "tiny")
     need = memory_need(Plan(shape, None, len(tokens)))
     assert mx.get_peak_memory() - before == pytest.approx(need.prefill + need.kv + need.state, rel=0.15)
 
@@ -172,7 +183,7 @@ def test_plain_decoding_needs_no_drafter_and_no_second_state():
 def test_experts_are_counted_from_files_only():
     config = {**TARGET_CONFIGS["qwen3_5"], "model_type": "qwen3_5_moe", "num_experts": 8}
     assert target_shape(config, "moe").weight_bytes is None
-    assert target_shape(config, "moe", weight_bytes=123).weight_bytes == 123
+    assert target_shape(config, "moe", Stored(123, 2)).weight_bytes == 123
 
 
 def test_a_nested_text_config_is_read():

@@ -20,7 +20,7 @@ LAYERS = (
     ("models", "targets"),
     ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults", "published"),
     ("loading", "downloads", "fit", "prefix"),
-    ("session",),
+    ("session", "room"),
     ("worker", "api"),
     ("bench", "server"),
     ("cli",),

@@ -123,3 +123,15 @@ DraftOnly = Annotated[bool, typer.Option("--draft-only", help="Only the drafter.
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
 ]
+JsonDocument = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+ExaminedPair = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PAIR]",
+        help="Alias, folder or repository id of the target. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits.",
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option("--context", "-c", help="Tokens of prompt and answer together. Default: 8192, or the model's."),
+]

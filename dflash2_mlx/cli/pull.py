@@ -71,25 +71,30 @@ def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
         out.document(f"{plan.repository.name}@{plan.commit}  {folder}")
 
 
-def offer_download(params: LoadParams, out: Out) -> None:
-    """On a terminal, ask whether to fetch what `params` need and the cache lacks. Elsewhere loading says how."""
+def offer_download(params: LoadParams, out: Out) -> bool:
+    """On a terminal, ask whether to fetch what `params` need and the cache lacks; whether it was fetched.
+
+    Elsewhere loading says how.
+    """
     if not _on_terminal():
-        return
+        return False
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return
+        return False
     target, drafter, _ = target_and_drafter(params)
     found = [read_name(target)] + ([read_name(drafter, params.draft_revision)] if drafter else [])
     wanted = [place for place in found if isinstance(place, Repository) and cache_state(str(place)) != "in the cache"]
     if not wanted:
-        return
+        return False
     from dflash2_mlx.downloads import plan_pull
 
     size = gigabytes(sum(plan_pull(repository).missing_bytes for repository in wanted))
     names = " and ".join(repository.name for repository in wanted)
-    if typer.confirm(f"{names}: not in the cache. Fetch {size} now?", default=False, err=True):
+    agreed = typer.confirm(f"{names}: not in the cache. Fetch {size} now?", default=False, err=True)
+    if agreed:
         fetch_all(wanted, out)
+    return agreed
 
 
 @contextmanager
