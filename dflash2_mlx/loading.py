@@ -1,5 +1,6 @@
 """Two folders -> a checked pair. Every config is checked before any weight is read. Knows mlx and mlx-lm."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,17 @@ from dflash2_mlx.checkpoint import check_safetensors, read_json, read_optional_j
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.hub import find_folder
-from dflash2_mlx.models.config import DRAFTER_ARCHITECTURES, DrafterConfig, parse_drafter_config
+from dflash2_mlx.models.config import DrafterConfig, is_drafter, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
+from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.pairs import known_pair, target_and_drafter
+from dflash2_mlx.saved import find_saved, saved_folder, writing
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target, target_family
 from dflash2_mlx.text.prompt import ChatFormat
 
 _TURN_END = "<|im_end|>"
-_STORED_BITS = 16
+_STORED_BITS, _GROUP = 16, 64
 # Foreign formats that mlx-lm turns into MLX's own while it loads; any other is refused by name.
 _FORMATS_OF_MLX_LM = ("bitnet", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "awq", "gptq")
 _FLOATS = ("F32", "F16", "BF16")
@@ -98,8 +101,7 @@ def load_pair(params: LoadParams) -> Pair:
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:
-    architectures = config.get("architectures")
-    if isinstance(architectures, list) and any(name in DRAFTER_ARCHITECTURES for name in architectures):
+    if is_drafter(config):
         raise ConfigError(
             f"{folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
             "Pass it as --draft, and its target as --model."
@@ -221,19 +223,54 @@ def _only(files: Sequence[Path], folder: Path) -> Iterator[Path]:
         yield Path(links)
 
 
+def save_drafter(folder: Path, bits: int) -> Path:
+    """The folder with the drafter of `folder` quantised to `bits`, made unless it is there; `load_pair` then reads it.
+
+    Raises: LoadError and its kinds, OSError where the disk refuses.
+    """
+    source = folder / "config.json"
+    stored = read_json(source)
+    config = parse_drafter_config(stored, str(source))
+    _refuse_foreign_drafter(folder, config)
+    found = find_saved(folder, bits)
+    if found:
+        return found
+    network = _quantised_network(folder, config, bits)
+    settings = {"group_size": _GROUP, "bits": bits}
+    with writing(saved_folder(folder, bits)) as draft:
+        (draft / "config.json").write_text(json.dumps({**stored, "quantization": settings}, indent=1), encoding="utf-8")
+        mx.save_safetensors(str(draft / "model.safetensors"), dict(tree_flatten(network.parameters())))
+    return saved_folder(folder, bits)
+
+
 def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
-    network = build_network(config, _read_weights(folder))
     bits = params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
-    if bits != _STORED_BITS:
-        if config.quantization:
-            raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
-        quantize_network(network, bits)
-    for layer in network.layers:  # one at a time, so that only one layer exists in both precisions
-        mx.eval(layer.parameters())
+    network = _build_network(folder, config, bits)
     mx.eval(network.parameters())
     lay_out_for_cpu(network)
     _check_head(config, target)
     return DFlashDrafter(config, network, target.embed, target.head)
+
+
+def _build_network(folder: Path, config: DrafterConfig, bits: int) -> DraftNetwork:
+    """The drafter's network in `bits`: as stored, as saved earlier, or quantised now."""
+    if bits == _STORED_BITS:
+        return build_network(config, _read_weights(folder))
+    saved = None if config.quantization else find_saved(folder, bits)
+    if saved is None:
+        return _quantised_network(folder, config, bits)
+    source = saved / "config.json"
+    return build_network(parse_drafter_config(read_json(source), str(source)), _read_weights(saved))
+
+
+def _quantised_network(folder: Path, config: DrafterConfig, bits: int) -> DraftNetwork:
+    if config.quantization:
+        raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
+    network = build_network(config, _read_weights(folder))
+    quantize_network(network, bits, _GROUP)
+    for layer in network.layers:  # one at a time, so that only one layer exists in both precisions
+        mx.eval(layer.parameters())
+    return network
 
 
 def _read_weights(folder: Path) -> dict[str, mx.array]:

@@ -19,6 +19,7 @@ LAYERS = (
     ("config", "events"),
     ("models", "targets"),
     ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults", "published"),
+    ("saved",),
     ("loading", "downloads", "fit", "prefix"),
     ("session", "room"),
     ("worker", "api"),

@@ -120,6 +120,14 @@ PairArgument = Annotated[
 ]
 TargetOnly = Annotated[bool, typer.Option("--target-only", help="Only the target.")]
 DraftOnly = Annotated[bool, typer.Option("--draft-only", help="Only the drafter.")]
+SavedDraftBits = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-bits",
+        help="Also keep the drafter quantised to 4 or 8 bits, under DFLASH2_CACHE (~/.cache/dflash2-mlx), so that "
+        "loading it in these bits reads less and quantises nothing.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
 ]

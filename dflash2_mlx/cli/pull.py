@@ -13,7 +13,7 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.hub import Repository, cache_state, gigabytes, read_name
+from dflash2_mlx.hub import Repository, cache_state, find_folder, gigabytes, read_name
 from dflash2_mlx.pairs import FLAGSHIP, target_and_drafter
 
 _HALF_FILES, _INTERRUPTED = "*.incomplete", 130
@@ -23,6 +23,7 @@ def pull(
     pair: options.PairArgument = None,
     target_only: options.TargetOnly = False,
     draft_only: options.DraftOnly = False,
+    draft_bits: options.SavedDraftBits = None,
 ) -> None:
     """Fetch a pair into the Hugging Face cache: target and drafter, each file checked against the Hub's hash.
 
@@ -31,14 +32,21 @@ def pull(
     """
     if target_only and draft_only:
         raise UsageError("--target-only excludes --draft-only. Drop one of them, or both to fetch the pair.")
+    if draft_bits not in (None, 4, 8):
+        raise UsageError(f"--draft-bits {draft_bits} cannot be saved. Give 4 or 8.")
+    if draft_bits and target_only:
+        raise UsageError("--draft-bits is about the drafter, which --target-only leaves out. Drop one of them.")
     out, repositories = Out(), []
-    for name in chosen_names(pair, target_only=target_only, draft_only=draft_only):
+    names = chosen_names(pair, target_only=target_only, draft_only=draft_only)
+    for name in names:
         found = read_name(name)
         if isinstance(found, Path):
             out.note(f"dflash2-mlx: {found} is on this machine already: nothing to fetch")
         else:
             repositories.append(found)
     fetch_all(repositories, out)
+    if draft_bits:
+        _save_drafter(names, draft_bits, out)
 
 
 def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: bool = False) -> list[str]:
@@ -69,6 +77,20 @@ def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
         with _stopping_at_once(plan.folder.parents[1] / "blobs"):
             folder = fetch(plan, bars=sys.stderr.isatty())
         out.document(f"{plan.repository.name}@{plan.commit}  {folder}")
+
+
+def _save_drafter(names: Sequence[str], bits: int, out: Out) -> None:
+    """Keep the drafter among `names` quantised. Raises: LoadError where there is none."""
+    from dflash2_mlx.checkpoint import read_json
+    from dflash2_mlx.models.config import is_drafter
+
+    folders = [folder for folder in map(find_folder, names) if is_drafter(read_json(folder / "config.json"))]
+    if not folders:
+        raise LoadError(f"{names[0]} is no drafter and none is known for it. Drop --draft-bits, or pull the drafter.")
+    from dflash2_mlx.loading import save_drafter
+
+    out.note(f"dflash2-mlx: quantising {folders[0]} to {bits} bits")
+    out.document(f"{bits}-bit drafter  {save_drafter(folders[0], bits)}")
 
 
 def offer_download(params: LoadParams, out: Out) -> bool:

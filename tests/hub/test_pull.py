@@ -9,6 +9,7 @@ import pytest
 
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.hub import Repository, find_folder, read_manifest, snapshot_folder
+from folders import write_drafter
 
 ROOT = Path(__file__).parents[2]
 
@@ -263,3 +264,34 @@ def test_an_alias_is_target_and_drafter(cli, hub, repo, options, fetched):
 def test_the_bundled_pair_needs_no_network(cli, hub):
     outcome = cli("pull", "demo")
     assert outcome.code == 0 and "nothing to fetch" in outcome.err and not hub.seen
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DFLASH2_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept" / "drafters"
+
+
+def test_a_drafter_is_kept_quantised_where_asked(cli, hub, tmp_path, kept):
+    served = hub.add_folder("some/drafter", write_drafter(tmp_path / "drafter"))
+    outcome = cli("pull", "some/drafter", "--draft-bits", 4)
+    (folder,) = kept.iterdir()
+    assert outcome.code == 0 and outcome.out.splitlines()[-1] == f"4-bit drafter  {folder}"
+    assert folder.name.startswith(f"some--drafter-{served.commit[:7]}-") and folder.name.endswith("-4bit")
+
+
+def test_the_bundled_drafter_can_be_kept_quantised_too(cli, hub, kept):
+    assert cli("pull", "demo", "--draft-bits", 8).code == 0 and len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("demo", "--draft-bits", 16), 2, "Give 4 or 8"),
+        (("demo", "--draft-bits", 4, "--target-only"), 2, "--target-only leaves out"),
+        (("some/model", "--draft-bits", 4), 1, "is no drafter"),
+    ],
+)
+def test_bits_that_cannot_be_kept_are_refused(cli, hub, repo, kept, arguments, code, words):
+    outcome = cli("pull", *arguments)
+    assert outcome.code == code and words in outcome.err and not kept.exists()
