@@ -226,7 +226,7 @@ def _only(files: Sequence[Path], folder: Path) -> Iterator[Path]:
 def save_drafter(folder: Path, bits: int) -> Path:
     """The folder with the drafter of `folder` quantised to `bits`, made unless it is there; `load_pair` then reads it.
 
-    Raises: LoadError and its kinds, OSError where the disk refuses.
+    Raises: LoadError and its kinds, also for a full disk; OSError where the disk refuses.
     """
     source = folder / "config.json"
     stored = read_json(source)
@@ -239,7 +239,14 @@ def save_drafter(folder: Path, bits: int) -> Path:
     settings = {"group_size": _GROUP, "bits": bits}
     with writing(saved_folder(folder, bits)) as draft:
         (draft / "config.json").write_text(json.dumps({**stored, "quantization": settings}, indent=1), encoding="utf-8")
-        mx.save_safetensors(str(draft / "model.safetensors"), dict(tree_flatten(network.parameters())))
+        try:
+            mx.save_safetensors(str(draft / "model.safetensors"), dict(tree_flatten(network.parameters())))
+        except RuntimeError as error:
+            why = str(error).rstrip(".")
+            raise LoadError(
+                f"the quantised drafter cannot be written to {draft.parent}: {why}. Free some space, or set "
+                "DFLASH2_CACHE to another folder."
+            ) from error
     return saved_folder(folder, bits)
 
 
