@@ -74,16 +74,20 @@ def load_pair(params: LoadParams) -> Pair:
     target_family(config.get("model_type"))
     _refuse_code_and_foreign_formats(folder, config)
     draft_folder = find_folder(draft_name, params.draft_revision) if draft_name else None
-    draft_config = None
+    draft_config = network = None
     if draft_folder:
         source = draft_folder / "config.json"
         draft_config = parse_drafter_config(read_json(source), str(source))
         check_fit(draft_config, text_config, folder)
         _refuse_foreign_drafter(draft_folder, draft_config)
+        network = build_network(draft_config, _read_weights(draft_folder))  # names and shapes; nothing is read yet
     model = _load_model(folder)
     lay_out_for_cpu(model)
     target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
-    drafter = _load_drafter(draft_folder, draft_config, target, params) if draft_folder and draft_config else None
+    drafter = None
+    if draft_folder and draft_config and network:
+        network = _in_bits(_bits(params, draft_config, target), draft_folder, draft_config, network)
+        drafter = _finish_drafter(draft_config, network, target)
     mx.clear_cache()  # buffers of tables that were laid out anew or quantised
     tokenizer = _load_tokenizer(folder)
     generation = read_optional_json(folder / "generation_config.json")
@@ -235,49 +239,47 @@ def save_drafter(folder: Path, bits: int) -> Path:
     found = find_saved(folder, bits)
     if found:
         return found
-    network = _quantised_network(folder, config, bits)
+    network = _in_bits(bits, folder, config, build_network(config, _read_weights(folder)))
     settings = {"group_size": _GROUP, "bits": bits}
-    with writing(saved_folder(folder, bits)) as draft:
+    place = saved_folder(folder, bits)
+    with writing(place) as draft:
         (draft / "config.json").write_text(json.dumps({**stored, "quantization": settings}, indent=1), encoding="utf-8")
         try:
             mx.save_safetensors(str(draft / "model.safetensors"), dict(tree_flatten(network.parameters())))
         except RuntimeError as error:
             why = str(error).rstrip(".")
             raise LoadError(
-                f"the quantised drafter cannot be written to {draft.parent}: {why}. Free some space, or set "
+                f"the quantised drafter cannot be written to {place.parent}: {why}. Free some space, or set "
                 "DFLASH2_CACHE to another folder."
             ) from error
-    return saved_folder(folder, bits)
+    return place
 
 
-def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
-    bits = params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
-    network = _build_network(folder, config, bits)
+def _bits(params: LoadParams, config: DrafterConfig, target: LayeredTarget) -> int:
+    return params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
+
+
+def _in_bits(bits: int, folder: Path, config: DrafterConfig, stored: DraftNetwork) -> DraftNetwork:
+    """The drafter of `folder` in `bits`: `stored`, the one saved earlier, or `stored` quantised now, in place."""
+    if bits == _STORED_BITS:
+        return stored
+    if config.quantization:
+        raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
+    saved = find_saved(folder, bits)
+    if saved:
+        source = saved / "config.json"
+        return build_network(parse_drafter_config(read_json(source), str(source)), _read_weights(saved))
+    quantize_network(stored, bits, _GROUP)
+    for layer in stored.layers:  # one at a time, so that only one layer exists in both precisions
+        mx.eval(layer.parameters())
+    return stored
+
+
+def _finish_drafter(config: DrafterConfig, network: DraftNetwork, target: LayeredTarget) -> DFlashDrafter:
     mx.eval(network.parameters())
     lay_out_for_cpu(network)
     _check_head(config, target)
     return DFlashDrafter(config, network, target.embed, target.head)
-
-
-def _build_network(folder: Path, config: DrafterConfig, bits: int) -> DraftNetwork:
-    """The drafter's network in `bits`: as stored, as saved earlier, or quantised now."""
-    if bits == _STORED_BITS:
-        return build_network(config, _read_weights(folder))
-    saved = None if config.quantization else find_saved(folder, bits)
-    if saved is None:
-        return _quantised_network(folder, config, bits)
-    source = saved / "config.json"
-    return build_network(parse_drafter_config(read_json(source), str(source)), _read_weights(saved))
-
-
-def _quantised_network(folder: Path, config: DrafterConfig, bits: int) -> DraftNetwork:
-    if config.quantization:
-        raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
-    network = build_network(config, _read_weights(folder))
-    quantize_network(network, bits, _GROUP)
-    for layer in network.layers:  # one at a time, so that only one layer exists in both precisions
-        mx.eval(layer.parameters())
-    return network
 
 
 def _read_weights(folder: Path) -> dict[str, mx.array]:

@@ -8,7 +8,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.errors import LoadError, UnsupportedError
+from dflash2_mlx.errors import LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.loading import load_pair
 from fakes import tiny_model
 from folders import change_tensors, write_drafter, write_published_target, write_target
@@ -106,6 +106,16 @@ def test_a_target_in_a_format_that_mlx_lm_does_not_convert_is_refused_by_name(tm
     folder = write_target(tmp_path / "target", quantization_config={"quant_method": method})
     with pytest.raises(UnsupportedError, match=f"stored as {method!r}.*mlx-community"):
         load(folder)
+
+
+@pytest.mark.parametrize("change", [{"fc.weight": None}, {"fc.weight": "fc.weights"}, {"surplus": mx.zeros((2,))}])
+def test_a_drafter_whose_tensors_do_not_fit_is_refused_before_the_target_is_read(tmp_path, monkeypatch, change):
+    target, drafter = write_target(tmp_path / "target"), write_drafter(tmp_path / "drafter")
+    renamed = {name: new for name, new in change.items() if not isinstance(new, mx.array)}
+    change_tensors(drafter, renamed, **{name: new for name, new in change.items() if isinstance(new, mx.array)})
+    monkeypatch.setattr("mlx_lm.utils.load_model", lambda *_: pytest.fail("the target was read"))
+    with pytest.raises(WeightsError, match="do not match the config"):
+        load(target, drafter)
 
 
 @pytest.mark.parametrize("kind", [mx.uint8, mx.int32])
