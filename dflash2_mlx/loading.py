@@ -191,9 +191,9 @@ def _load_model(folder: Path) -> Any:
         with _only(weight_files(folder), folder) as exact, redirect_stdout(sys.stderr):
             model, _ = load_model(exact)
     except (ValueError, KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        first = str(error).splitlines()[0].rstrip(" .:") if str(error) else type(error).__name__
         raise WeightsError(
-            f"{folder}: mlx-lm cannot load this model: {first} Fetch it again, or try `mlx_lm`."
+            f"{folder}: mlx-lm cannot load this model: {first}. Fetch it again, or try `mlx_lm`."
         ) from error
     return model
 

@@ -49,6 +49,24 @@ def test_shards_have_whatever_names_the_index_gives_them(tmp_path, whole):
     assert same_weights(load(folder), whole)
 
 
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("shard", [1, 2, 3])
+def test_a_missing_shard_is_named_with_and_without_an_index(tmp_path, index, shard):
+    folder = write_target(tmp_path / "target", shards=3)
+    name = f"model-{shard:05d}-of-00003.safetensors"
+    (folder / name).unlink()
+    if not index:
+        (folder / "model.safetensors.index.json").unlink()
+    with pytest.raises(WeightsError, match=rf"incomplete: shard {name} is missing \(1 of 3\)"):
+        load(folder)
+
+
+def test_shards_without_an_index_are_all_read(tmp_path, whole):
+    folder = write_target(tmp_path / "target", shards=3)
+    (folder / "model.safetensors.index.json").unlink()
+    assert same_weights(load(folder), whole)
+
+
 def test_vision_and_mtp_tensors_are_skipped_without_being_read(tmp_path, whole):
     folder = write_target(tmp_path / "target")
     names = ("vision_tower.blocks.0.weight", "model.visual.merger.weight", "language_model.mtp.fc.weight")
