@@ -11,7 +11,7 @@ from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.fit import STORED_BITS, TIGHT_SHARE, Need, Plan, binary_size
-from dflash2_mlx.hub import gigabytes
+from dflash2_mlx.hub import cached_commit, gigabytes
 from dflash2_mlx.machine import Machine, probe
 from dflash2_mlx.pairs import DEMO, FLAGSHIP
 from dflash2_mlx.room import Examined, examine, share_of_limit
@@ -102,9 +102,9 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     plan = examined.plan
     at = f" at {plan.context} tokens of context" if plan else ""
     lines = [_line("pair", examined.name + at)]
-    lines.append(_line("target", f"{examined.target} ({examined.states['target']})"))
+    lines.append(_line("target", _placed(examined.target, examined.states["target"])))
     if examined.drafter:
-        lines.append(_line("drafter", f"{examined.drafter} ({examined.states['drafter']})"))
+        lines.append(_line("drafter", _placed(examined.drafter, examined.states["drafter"])))
     else:
         lines.append(_line("drafter", f"none: {examined.drafting_off}"))
     if plan and examined.need:
@@ -118,6 +118,12 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     if judged and judged.word == "tight":
         lines.append(_line("next", "close other programs before a long answer, or take one of the steps above"))
     return lines + [_line("note", text) for text in (*examined.notes, *_drafter_limit(examined))]
+
+
+def _placed(name: str, state: str) -> str:
+    """Where the model is, with the commit that a name without revision means now."""
+    commit = None if "@" in name else cached_commit(name)
+    return f"{name} ({state}, commit {commit})" if commit else f"{name} ({state})"
 
 
 def _need_lines(need: Need, plan: Plan) -> list[str]:
@@ -187,6 +193,7 @@ def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
             "drafter": examined.drafter,
             "drafting_off": examined.drafting_off,
             "states": examined.states,
+            "commits": {name: cached_commit(name) for name in (examined.target, examined.drafter) if name},
             "context": plan.context if plan else None,
             "draft_bits": plan.draft_bits if drafter and plan else None,
             "drafter_bytes": {bits: plan.drafter_bytes(bits) for bits in (16, 8, 4)} if drafter and plan else None,

@@ -15,6 +15,7 @@ from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
 from dflash2_mlx.hub import Repository, cache_state, find_folder, gigabytes, read_name
 from dflash2_mlx.pairs import FLAGSHIP, target_and_drafter
+from dflash2_mlx.room import check_room
 
 _HALF_FILES, _INTERRUPTED = "*.incomplete", 130
 
@@ -44,6 +45,8 @@ def pull(
             out.note(f"dflash2-mlx: {found} is on this machine already: nothing to fetch")
         else:
             repositories.append(found)
+    if repositories and not draft_only:
+        _warn_of_room(pair, draft_bits, out)
     fetch_all(repositories, out)
     if draft_bits:
         _save_drafter(names, draft_bits, out)
@@ -54,7 +57,7 @@ def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: boo
 
     Raises: LoadError where a drafter alone is asked for and none is known.
     """
-    name = pair or os.environ.get("DFLASH2_MODEL") or FLAGSHIP
+    name = _named(pair)
     target, drafter, _ = target_and_drafter(LoadParams(name))
     if draft_only and drafter is None:
         raise LoadError(
@@ -62,6 +65,20 @@ def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: boo
         )
     names = [None if draft_only else target, None if target_only else drafter]
     return [name for name in names if name]
+
+
+def _named(pair: str | None) -> str:
+    return pair or os.environ.get("DFLASH2_MODEL") or FLAGSHIP
+
+
+def _warn_of_room(pair: str | None, bits: int | None, out: Out) -> None:
+    """Say before the download that this machine has no memory for what is fetched; it may be for another one."""
+    try:
+        warning = check_room(LoadParams(_named(pair), draft_bits=bits))
+    except LoadError as error:
+        warning = str(error)
+    if warning:
+        out.note(f"dflash2-mlx: {warning}")
 
 
 def fetch_all(repositories: Sequence[Repository], out: Out) -> None:

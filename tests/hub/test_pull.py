@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_machine import mac
 
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.hub import Repository, find_folder, read_manifest, snapshot_folder
@@ -259,6 +260,14 @@ def test_an_alias_is_target_and_drafter(cli, hub, repo, options, fetched):
         hub.add(name, repo.files)
     lines = cli("pull", "qwen3-4b", *options).out.splitlines()
     assert {line.split("@")[0] for line in lines} == fetched
+
+
+def test_a_pair_that_does_not_fit_is_said_first_and_fetched_all_the_same(cli, hub, repo, monkeypatch):
+    monkeypatch.setattr("dflash2_mlx.room.probe", lambda: mac(16))
+    for name in ("mlx-community/Muse-Glimmer-30B-4bit", "z-lab/Muse-Glimmer-30B-DFlash2"):
+        hub.add(name, repo.files)
+    outcome = cli("pull", "muse-glimmer-30b")
+    assert outcome.code == 0 and "does not fit this machine" in outcome.err.splitlines()[0] and hub.fetches("")
 
 
 def test_the_bundled_pair_needs_no_network(cli, hub):
