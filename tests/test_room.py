@@ -113,3 +113,18 @@ def test_a_draft_revision_is_looked_for_at_that_revision(tmp_path):
     change_tensors(target, {})
     examined = examine(LoadParams(str(target), "z-lab/x", draft_revision="v1"), None, linux())
     assert examined.drafter == "z-lab/x@v1"
+
+
+@pytest.mark.parametrize(("share", "wired"), [(2.0, True), (1.02, False), (0.5, False)])
+def test_weights_are_wired_up_to_what_metal_recommends_and_never_above(monkeypatch, share, wired):
+    from dflash2_mlx.loading import load_pair
+    from dflash2_mlx.session import wired_memory
+
+    pair, limits = load_pair(LoadParams("demo")), []
+    recommended = int(pair.weight_bytes * share)
+    monkeypatch.setattr("mlx.core.metal.is_available", lambda: True)
+    monkeypatch.setattr("mlx.core.device_info", lambda *_: {"max_recommended_working_set_size": recommended})
+    monkeypatch.setattr("mlx.core.set_wired_limit", lambda limit: limits.append(limit) or 0)
+    with wired_memory(pair):
+        assert limits == ([recommended] if wired else [])
+    assert limits == ([recommended, 0] if wired else [])
