@@ -303,7 +303,10 @@ def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:
 
 def _load_tokenizer(folder: Path) -> Any:
     from mlx_lm.utils import load_tokenizer
+    from transformers.utils import logging as talk
 
+    if os.environ.get("TRANSFORMERS_VERBOSITY") == "error":
+        talk.set_verbosity_error()  # transformers may have been imported before the variable was set
     try:
         with redirect_stdout(sys.stderr):
             return load_tokenizer(folder, {"trust_remote_code": False})
