@@ -16,8 +16,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Target: folder, owner/name[@revision], or alias. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits "
-        "and is in the cache, else demo.",
+        help="Target: folder, owner/name\\[@revision], or alias. Default: DFLASH2_MODEL, else qwen3.8-27b where it "
+        "fits and is in the cache, else demo.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -113,8 +113,8 @@ ShowStats = Annotated[bool, typer.Option("--stats", help="Numbers of the answer 
 PairArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PAIR]",
-        help="Alias (see `models`) or owner/name[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
+        metavar="PAIR",
+        help="Alias (see `models`) or owner/name\\[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
         "qwen3.8-27b.",
     ),
 ]
@@ -135,7 +135,7 @@ JsonDocument = Annotated[bool, typer.Option("--json", help="One JSON document in
 ExaminedPair = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PAIR]",
+        metavar="PAIR",
         help="Alias, folder or repository id of the target. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits.",
     ),
 ]

@@ -28,8 +28,11 @@ def pull(
 ) -> None:
     """Fetch a pair into the Hugging Face cache: target and drafter, each file checked against the Hub's hash.
 
-    A transfer that is cut goes on where it was cut. Across runs whole files are kept; one that was under way starts
-    over. stdout names each repository with its commit, and the folder.
+    A transfer that is cut goes on where it was cut.
+
+    In a later run whole files are kept, and one that was under way starts over.
+
+    stdout names each repository with its commit, and the folder.
     """
     if target_only and draft_only:
         raise UsageError("--target-only excludes --draft-only. Drop one of them, or both to fetch the pair.")

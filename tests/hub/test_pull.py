@@ -152,7 +152,8 @@ def test_a_pull_that_is_stopped_and_run_again_fetches_no_finished_file_twice(cli
 
 
 def test_the_help_says_what_a_second_run_keeps(cli):
-    assert "whole files are kept; one that was under way starts" in " ".join(cli("pull", "--help").out.split())
+    told = " ".join(cli("pull", "--help").out.split())
+    assert "whole files are kept, and one that was under way starts over" in told
 
 
 def test_bytes_that_are_not_those_of_the_etag_are_fetched_once_more_then_refused(cli, repo, hub, cache):
