@@ -1,11 +1,13 @@
 """The Python interface: load a pair, generate or stream an answer. Knows sessions, nothing of the command line."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.events import Delta, Finished, FinishReason, Round, Summary, TokenLogprob, ToolCall
 from dflash2_mlx.loading import Pair, load_pair
+from dflash2_mlx.room import check_room
 from dflash2_mlx.session import Conversation, Event, Request, default_sampling, stream
 
 
@@ -34,9 +36,14 @@ def load(
     """The pair of target `model` and drafter `draft`: folders, repository ids in the local cache, or an alias.
 
     draft None = the drafter known for this model. draft_bits: 4 or 8 quantises it on load, 16 keeps it as stored.
-    Raises: LoadError and its kinds.
+    Warns where the memory is short. Raises: LoadError and its kinds; also where the pair does not fit this machine,
+    unless DFLASH2_SKIP_FIT=1.
     """
-    return load_pair(LoadParams(model, draft, draft_bits=draft_bits, speculate=speculate, require_draft=require_draft))
+    params = LoadParams(model, draft, draft_bits=draft_bits, speculate=speculate, require_draft=require_draft)
+    warning = check_room(params)
+    if warning:
+        warnings.warn(warning, stacklevel=2)
+    return load_pair(params)
 
 
 def stream_generate(

@@ -4,13 +4,15 @@ Knows no MLX. Every fault of a folder becomes one line that names the file.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dflash2_mlx.errors import ConfigError, WeightsError
 
 _AGAIN = "Fetch it again."
 _HEADER_LIMIT = 2**27
+_SHARD = re.compile(r"(.+-)\d{5}-of-(\d{5})\.safetensors")
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -42,15 +44,11 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         names = _shard_names(index)
-        missing = [name for name in names if not (folder / name).exists()]
-        if missing:
-            raise WeightsError(
-                f"{folder}: the model is incomplete: shard {missing[0]} is missing "
-                f"({len(missing)} of {len(names)}). {_AGAIN}"
-            )
+        _refuse_missing(folder, names)
         files = [folder / name for name in names]
     else:
         files = sorted(folder.glob("model*.safetensors"))
+        _refuse_missing(folder, [name for file in files for name in _siblings(file.name)])
         if not files:
             found = ", ".join(sorted({p.suffix for p in folder.iterdir() if p.suffix in (".gguf", ".bin", ".pt")}))
             why = f"only {found} files, which MLX does not read" if found else "no model*.safetensors files"
@@ -58,6 +56,25 @@ def weight_files(folder: Path) -> list[Path]:
     for file in files:
         check_safetensors(file)
     return files
+
+
+def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
+    expected = set(names)
+    missing = sorted(name for name in expected if not (folder / name).exists())
+    if missing:
+        raise WeightsError(
+            f"{folder}: the model is incomplete: shard {missing[0]} is missing "
+            f"({len(missing)} of {len(expected)}). {_AGAIN}"
+        )
+
+
+def _siblings(name: str) -> list[str]:
+    """All shards of the set that a file named ...-00001-of-00003.safetensors belongs to."""
+    found = _SHARD.fullmatch(name)
+    if not found:
+        return []
+    start, total = found.groups()
+    return [f"{start}{number:0{len(total)}d}-of-{total}.safetensors" for number in range(1, int(total) + 1)]
 
 
 def _shard_names(index: Path) -> list[str]:

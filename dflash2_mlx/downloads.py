@@ -40,6 +40,7 @@ _PATTERNS = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoke
 _WAITS_S = (1.0, 2.0, 4.0)
 _ANSWER_TIMEOUT_S = 30.0
 _MISSING = "missing"
+_AT_A_TIME = 2  # files: huggingface_hub 2.4 throws a half file away when the process ends, so few are under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,10 @@ def _fetch_until_right(plan: Plan, *, bars: bool) -> None:
     for _ in range(2):
         with _quietly(bars=bars):
             snapshot_download(
-                plan.repository.name, revision=plan.commit, allow_patterns=[glob.escape(name) for name in plan.files]
+                plan.repository.name,
+                revision=plan.commit,
+                allow_patterns=[glob.escape(name) for name in plan.files],
+                max_workers=_AT_A_TIME,
             )
         hashed, wrong = compare(plan.folder, plan.files)
         if not wrong:

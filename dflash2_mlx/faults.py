@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from dflash2_mlx.errors import LoadError
 
-_AGAIN = "Run the command again: finished files are kept."
+_KEPT = "finished files are kept, one that was under way starts over."
+_AGAIN = f"Run the command again: {_KEPT}"
 _PASSING = (408, 429, 500, 502, 503, 504)
 _UNREACHED = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
 
@@ -73,7 +74,9 @@ def _answered(error: Exception, repository: str, endpoint: str) -> LoadError:
         )
     if status in _PASSING:
         why = "too many requests" if status == 429 else "out of order"
-        return LoadError(f"{endpoint} answers {status} ({why}), also after waiting. {_AGAIN[:-1]}, in some minutes.")
+        return LoadError(
+            f"{endpoint} answers {status} ({why}), also after waiting. Run the command again in some minutes: {_KEPT}"
+        )
     return LoadError(f"{endpoint} answers {status} for {repository}. {_AGAIN}")
 
 

@@ -3,19 +3,19 @@
 The parts mirror what the package allocates: mlx-lm's caches, WindowCache, ContextCache, the states kept for rollback.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from dflash2_mlx.errors import ConfigError
-from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
+from dflash2_mlx.models.config import DrafterConfig
 
 Word = Literal["fits", "tight", "does not fit"]
 TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
 STORED_BITS = 16
 
-_GROUP = 64  # weights that share a scale and a bias of 2 bytes each
+_GIB, _MIB = 2**30, 2**20
+_GROUP = 64  # weights that share a scale and a bias
 _CACHE_STEP = 256  # rows by which caches grow
 _CHUNK = 2048  # prompt tokens of one prefill pass
 _SMALLEST_CHUNK = 64
@@ -67,13 +67,29 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """The weights in a model's files: bytes of the tensors that are loaded, and of one number of an activation."""
+
+    weight_bytes: int
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A pair and how it is to run. drafter None: plain decoding. draft_bits: 4, 8 or 16 (as stored)."""
+    """A pair and how it is to run. drafter None: plain decoding. draft_bits: 4, 8 or 16 (as stored).
+
+    draft_stored: the drafter's files, None where they are not there; published drafters are bf16.
+    """
 
     target: TargetShape
     drafter: DrafterConfig | None
     context: int
     draft_bits: int = STORED_BITS
+    draft_stored: Stored | None = None
+
+    def drafter_bytes(self, bits: int) -> int:
+        """Bytes of the drafter's weights in `bits`."""
+        return drafter_bytes(self.drafter, bits, self.draft_stored) if self.drafter else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +102,8 @@ class Verdict:
     remedies: tuple[str, ...]
 
 
-def target_shape(
-    config: Mapping[str, object], source: str, *, weight_bytes: int | None = None, element_bytes: int | None = None
-) -> TargetShape:
-    """The shape of the target described by `config`; `weight_bytes` and `element_bytes` as its files tell them.
+def target_shape(config: Mapping[str, object], source: str, stored: Stored | None = None) -> TargetShape:
+    """The shape of the target described by `config`, and by its files where they are there.
 
     Raises: ConfigError for a missing key.
     """
@@ -97,10 +111,13 @@ def target_shape(
     layers, hidden, heads = (keys.whole(k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
     kv_heads = keys.whole("num_key_value_heads", heads)
     head_dim = keys.whole("head_dim", hidden // heads)
-    element = element_bytes or (4 if "float32" in (keys.get("dtype"), keys.get("torch_dtype")) else 2)
+    element = 4 if "float32" in (keys.get("dtype"), keys.get("torch_dtype")) else 2
+    element = stored.element_bytes if stored else element
     full, sliding, recurrent = _layer_kinds(keys, layers)
     return TargetShape(
-        weight_bytes=weight_bytes or _weight_bytes(keys, full + sliding, recurrent, head_dim * heads),
+        weight_bytes=stored.weight_bytes
+        if stored
+        else _weight_bytes(keys, full + sliding, recurrent, head_dim * heads),
         full_layers=full,
         window_layers=sliding,
         window=keys.whole("sliding_window") if sliding else 0,
@@ -117,8 +134,11 @@ def target_shape(
     )
 
 
-def drafter_bytes(config: DrafterConfig, bits: int = STORED_BITS) -> int:
-    """Bytes of the drafter's weights: linear layers in `bits`, codebooks, norms and base kernels in 16."""
+def drafter_bytes(config: DrafterConfig, bits: int = STORED_BITS, stored: Stored | None = None) -> int:
+    """Bytes of the drafter's weights: linear layers in `bits`; codebooks, norms and base kernels as stored."""
+    if stored and (bits == STORED_BITS or config.quantization):
+        return stored.weight_bytes
+    element = stored.element_bytes if stored else 2
     hidden, width = config.hidden_size, config.num_heads * config.head_dim
     attention = 2 * hidden * width + 2 * hidden * config.num_kv_heads * config.head_dim
     linear = attention + 3 * hidden * config.intermediate_size
@@ -133,8 +153,8 @@ def drafter_bytes(config: DrafterConfig, bits: int = STORED_BITS) -> int:
     if config.selector:
         linear += config.selector.rank * hidden
         plain += 2 * (config.vocab_size or 0) * config.selector.rank
-    stored = config.quantization.get("bits") if config.quantization else None
-    return _linear_bytes(linear, stored if isinstance(stored, int) else bits) + 2 * plain
+    own = config.quantization.get("bits") if config.quantization else None
+    return _linear_bytes(linear, own if isinstance(own, int) else bits, element) + element * plain
 
 
 def memory_need(plan: Plan) -> Need:
@@ -145,11 +165,11 @@ def memory_need(plan: Plan) -> Need:
     rows = drafter.block_size if drafter else 1
     return Need(
         target=target.weight_bytes or 0,
-        drafter=drafter_bytes(drafter, plan.draft_bits) if drafter else 0,
+        drafter=plan.drafter_bytes(plan.draft_bits),
         kv=target.row_bytes * (target.full_layers * kept + target.window_layers * window_rows),
         state=target.state_bytes * (2 if drafter else 1),
         features=_feature_rows(drafter, context) * feature_bytes(drafter, target) if drafter else 0,
-        draft_kv=_draft_kv_bytes(drafter, context) if drafter else 0,
+        draft_kv=_draft_kv_bytes(plan, drafter) if drafter else 0,
         logits=rows * target.vocab_size * 4 * (2 if drafter else 1),
         prefill=_prefill_bytes(target, context),
     )
@@ -176,6 +196,11 @@ def largest_context(plan: Plan, limit_bytes: int) -> int:
         fits = memory_need(replace(plan, context=middle * _CACHE_STEP)).total <= limit_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return min(low * _CACHE_STEP, plan.target.context_limit)
+
+
+def binary_size(count: int) -> str:
+    """Bytes as memory is told: 2^30 a GiB."""
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / _MIB:.1f} MiB"
 
 
 def _remedies(plan: Plan, limit_bytes: int, largest: int) -> tuple[str, ...]:
@@ -205,9 +230,9 @@ def _feature_rows(drafter: DrafterConfig, context: int) -> int:
     return min(context, _CHUNK if drafter.context_rows is None else drafter.context_rows)
 
 
-def _draft_kv_bytes(drafter: DrafterConfig, context: int) -> int:
-    row = 2 * drafter.num_kv_heads * drafter.head_dim * 2
-    rows = 0
+def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
+    row = 2 * drafter.num_kv_heads * drafter.head_dim * (plan.draft_stored.element_bytes if plan.draft_stored else 2)
+    rows, context = 0, plan.context
     for window in drafter.windows:
         if window is None:
             rows += 2 * (context + drafter.block_size) + _CACHE_STEP
@@ -283,8 +308,8 @@ def _quantization(keys: "_Keys") -> int | None:
     return None
 
 
-def _linear_bytes(weights: int, bits: int) -> int:
-    return 2 * weights if bits >= STORED_BITS else weights * bits // 8 + 4 * weights // _GROUP
+def _linear_bytes(weights: int, bits: int, element: int = 2) -> int:
+    return element * weights if bits >= STORED_BITS else weights * bits // 8 + 2 * element * weights // _GROUP
 
 
 def _rounded(rows: int) -> int:
@@ -309,82 +334,3 @@ class _Keys:
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise ConfigError(f"{self._source}: {key} is {value!r}, not a whole number above 0. Fetch it again.")
         return value
-
-
-# Configs of the published pairs, for a machine that has not fetched them yet. Only what decides memory.
-_QWEN: dict[str, object] = {
-    "model_type": "qwen3_5",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 248320,
-    "max_position_embeddings": 262144,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 48,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "full_attention_interval": 4,
-}
-_MUSE: dict[str, object] = {
-    "model_type": "muse_glimmer",
-    "hidden_size": 6656,
-    "intermediate_size": 19968,
-    "num_hidden_layers": 52,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 202048,
-    "max_position_embeddings": 131072,
-    "sliding_window": 2048,
-}
-_PUBLISHED_TARGETS = {"Qwen3.8-27B": _QWEN, "Muse-Glimmer-30B": _MUSE}
-_DRAFTER: dict[str, object] = {
-    "architectures": ["DFlash2DraftModel"],
-    "num_hidden_layers": 5,
-    "layer_types": ["sliding_attention"] * 5,
-    "sliding_window": 2048,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e7,
-}
-_DFLASH2 = {"selector_rank": 256, "selector_top_k": 16, "conv_kernel_size": 2, "conv_group_size": 16}
-_QWEN_DRAFT = {**_DFLASH2, "block_size": 8, "target_layer_ids": [5, 19, 33, 47, 61], "mask_token_id": 248070}
-_MUSE_DRAFT = {**_DFLASH2, "block_size": 16, "target_layer_ids": [1, 13, 25, 37, 49], "mask_token_id": 201818}
-
-
-def _drafter_for(target: Mapping[str, object], draft: Mapping[str, object]) -> dict[str, object]:
-    own = {key: target[key] for key in ("hidden_size", "intermediate_size", "vocab_size")}
-    return {**_DRAFTER, **own, "dflash_config": draft}
-
-
-_PUBLISHED_DRAFTERS = {
-    "z-lab/Qwen3.8-27B-DFlash2": _drafter_for(_QWEN, _QWEN_DRAFT),
-    "z-lab/Muse-Glimmer-30B-DFlash2": _drafter_for(_MUSE, _MUSE_DRAFT),
-    "meta-models/Muse-Glimmer-30B-assistant": {
-        **_drafter_for(_MUSE, _MUSE_DRAFT),
-        "architectures": ["MuseGlimmerAssistantModel"],
-    },
-}
-
-
-def published_target(repository: str) -> dict[str, object] | None:
-    """The config of a published target by its repository id, with or without revision."""
-    found = re.fullmatch(r"mlx-community/(.+)-(4bit|8bit|bf16)", repository.split("@")[0])
-    config = _PUBLISHED_TARGETS.get(found.group(1)) if found else None
-    if config is None or found is None:
-        return None
-    bits = {"4bit": 4, "8bit": 8}.get(found.group(2))
-    return {**config, "quantization": {"group_size": _GROUP, "bits": bits}} if bits else dict(config)
-
-
-def published_drafter(repository: str) -> DrafterConfig | None:
-    """The config, as far as it decides memory, of a published drafter by its repository id."""
-    name = repository.split("@")[0]
-    config = _PUBLISHED_DRAFTERS.get(name)
-    return parse_drafter_config(config, name) if config else None

@@ -141,6 +141,13 @@ def cache_state(name: str) -> str:
     return problem.partition(":")[0] if problem else "in the cache"
 
 
+def cached_commit(name: str) -> str | None:
+    """The commit that the model `name` means in the cache now; None for a folder, and where nothing is cached."""
+    place = read_name(name)
+    folder = snapshot_folder(place) if isinstance(place, Repository) else None
+    return folder.name if folder else None
+
+
 def cached_bytes(name: str) -> int | None:
     """Bytes of the files of the model `name`, None where they are not all there."""
     if cache_state(name) not in ("bundled", "folder", "in the cache"):

@@ -1,5 +1,6 @@
 """Two folders -> a checked pair. Every config is checked before any weight is read. Knows mlx and mlx-lm."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,17 @@ from dflash2_mlx.checkpoint import check_safetensors, read_json, read_optional_j
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.hub import find_folder
-from dflash2_mlx.models.config import DRAFTER_ARCHITECTURES, DrafterConfig, parse_drafter_config
+from dflash2_mlx.models.config import DrafterConfig, is_drafter, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
+from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.pairs import known_pair, target_and_drafter
+from dflash2_mlx.saved import find_saved, saved_folder, writing
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target, target_family
 from dflash2_mlx.text.prompt import ChatFormat
 
 _TURN_END = "<|im_end|>"
-_STORED_BITS = 16
+_STORED_BITS, _GROUP = 16, 64
 # Foreign formats that mlx-lm turns into MLX's own while it loads; any other is refused by name.
 _FORMATS_OF_MLX_LM = ("bitnet", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "awq", "gptq")
 _FLOATS = ("F32", "F16", "BF16")
@@ -71,16 +74,21 @@ def load_pair(params: LoadParams) -> Pair:
     target_family(config.get("model_type"))
     _refuse_code_and_foreign_formats(folder, config)
     draft_folder = find_folder(draft_name, params.draft_revision) if draft_name else None
-    draft_config = None
+    draft_config = network = None
     if draft_folder:
         source = draft_folder / "config.json"
         draft_config = parse_drafter_config(read_json(source), str(source))
         check_fit(draft_config, text_config, folder)
         _refuse_foreign_drafter(draft_folder, draft_config)
+        network = build_network(draft_config, _read_weights(draft_folder))  # names and shapes; nothing is read yet
     model = _load_model(folder)
     lay_out_for_cpu(model)
     target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
-    drafter = _load_drafter(draft_folder, draft_config, target, params) if draft_folder and draft_config else None
+    drafter = None
+    if draft_folder and draft_config and network:
+        network = _in_bits(_bits(params, draft_config, target), draft_folder, draft_config, network)
+        drafter = _finish_drafter(draft_config, network, target)
+    mx.clear_cache()  # buffers of tables that were laid out anew or quantised
     tokenizer = _load_tokenizer(folder)
     generation = read_optional_json(folder / "generation_config.json")
     return Pair(
@@ -97,8 +105,7 @@ def load_pair(params: LoadParams) -> Pair:
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:
-    architectures = config.get("architectures")
-    if isinstance(architectures, list) and any(name in DRAFTER_ARCHITECTURES for name in architectures):
+    if is_drafter(config):
         raise ConfigError(
             f"{folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
             "Pass it as --draft, and its target as --model."
@@ -184,9 +191,9 @@ def _load_model(folder: Path) -> Any:
         with _only(weight_files(folder), folder) as exact, redirect_stdout(sys.stderr):
             model, _ = load_model(exact)
     except (ValueError, KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        first = str(error).splitlines()[0].rstrip(" .:") if str(error) else type(error).__name__
         raise WeightsError(
-            f"{folder}: mlx-lm cannot load this model: {first} Fetch it again, or try `mlx_lm`."
+            f"{folder}: mlx-lm cannot load this model: {first}. Fetch it again, or try `mlx_lm`."
         ) from error
     return model
 
@@ -220,15 +227,55 @@ def _only(files: Sequence[Path], folder: Path) -> Iterator[Path]:
         yield Path(links)
 
 
-def _load_drafter(folder: Path, config: DrafterConfig, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
-    network = build_network(config, _read_weights(folder))
-    bits = params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
-    if bits != _STORED_BITS:
-        if config.quantization:
-            raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
-        quantize_network(network, bits)
-    for layer in network.layers:  # one at a time, so that only one layer exists in both precisions
+def save_drafter(folder: Path, bits: int) -> Path:
+    """The folder with the drafter of `folder` quantised to `bits`, made unless it is there; `load_pair` then reads it.
+
+    Raises: LoadError and its kinds, also for a full disk; OSError where the disk refuses.
+    """
+    source = folder / "config.json"
+    stored = read_json(source)
+    config = parse_drafter_config(stored, str(source))
+    _refuse_foreign_drafter(folder, config)
+    found = find_saved(folder, bits)
+    if found:
+        return found
+    network = _in_bits(bits, folder, config, build_network(config, _read_weights(folder)))
+    settings = {"group_size": _GROUP, "bits": bits}
+    place = saved_folder(folder, bits)
+    with writing(place) as draft:
+        (draft / "config.json").write_text(json.dumps({**stored, "quantization": settings}, indent=1), encoding="utf-8")
+        try:
+            mx.save_safetensors(str(draft / "model.safetensors"), dict(tree_flatten(network.parameters())))
+        except RuntimeError as error:
+            why = str(error).rstrip(".")
+            raise LoadError(
+                f"the quantised drafter cannot be written to {place.parent}: {why}. Free some space, or set "
+                "DFLASH2_CACHE to another folder."
+            ) from error
+    return place
+
+
+def _bits(params: LoadParams, config: DrafterConfig, target: LayeredTarget) -> int:
+    return params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
+
+
+def _in_bits(bits: int, folder: Path, config: DrafterConfig, stored: DraftNetwork) -> DraftNetwork:
+    """The drafter of `folder` in `bits`: `stored`, the one saved earlier, or `stored` quantised now, in place."""
+    if bits == _STORED_BITS:
+        return stored
+    if config.quantization:
+        raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")
+    saved = find_saved(folder, bits)
+    if saved:
+        source = saved / "config.json"
+        return build_network(parse_drafter_config(read_json(source), str(source)), _read_weights(saved))
+    quantize_network(stored, bits, _GROUP)
+    for layer in stored.layers:  # one at a time, so that only one layer exists in both precisions
         mx.eval(layer.parameters())
+    return stored
+
+
+def _finish_drafter(config: DrafterConfig, network: DraftNetwork, target: LayeredTarget) -> DFlashDrafter:
     mx.eval(network.parameters())
     lay_out_for_cpu(network)
     _check_head(config, target)
@@ -256,7 +303,10 @@ def _check_head(config: DrafterConfig, target: LayeredTarget) -> None:
 
 def _load_tokenizer(folder: Path) -> Any:
     from mlx_lm.utils import load_tokenizer
+    from transformers.utils import logging as talk
 
+    if os.environ.get("TRANSFORMERS_VERBOSITY") == "error":
+        talk.set_verbosity_error()  # transformers may have been imported before the variable was set
     try:
         with redirect_stdout(sys.stderr):
             return load_tokenizer(folder, {"trust_remote_code": False})

@@ -21,6 +21,7 @@ from peer_process import Runner, peer_python
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork
+from dflash2_mlx.published import QWEN_DRAFTER, QWEN_TARGET
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
 
@@ -28,53 +29,6 @@ BLOCK_SIZE = 5
 NEW_ROWS = 4  # context rows that a round brings
 SHORT_CONTEXT = 100
 DEMO = Path(__file__).parents[1] / "dflash2_mlx" / "demo"
-TARGET_27B: dict[str, Any] = {
-    "model_type": "qwen3_5",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1e-6,
-    "vocab_size": 248320,
-    "max_position_embeddings": 262144,
-    "tie_word_embeddings": False,
-    "linear_num_value_heads": 48,
-    "linear_num_key_heads": 16,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "full_attention_interval": 4,
-    "rope_parameters": {"type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-}
-DRAFTER_27B: dict[str, Any] = {
-    "architectures": ["DFlash2DraftModel"],
-    "model_type": "qwen3",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 248320,
-    "rms_norm_eps": 1e-6,
-    "num_target_layers": 64,
-    "max_position_embeddings": 262144,
-    "layer_types": ["sliding_attention"] * 5,
-    "sliding_window": 2048,
-    "is_causal": False,
-    "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"},
-    "dflash_config": {
-        "block_size": 8,
-        "target_layer_ids": [5, 19, 33, 47, 61],
-        "mask_token_id": 248070,
-        "selector_rank": 256,
-        "selector_top_k": 16,
-        "conv_kernel_size": 2,
-        "conv_group_size": 16,
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +145,7 @@ def main() -> int:
     configs = [json.loads((options.pair / part / "config.json").read_text()) for part in ("target", "drafter")]
     sizes = (
         Size("bundled pair, float32", configs[0], configs[1], mx.float32, False),
-        Size("Qwen3.8-27B 4-bit, DFlash 2 drafter", TARGET_27B, DRAFTER_27B, mx.bfloat16, True),
+        Size("Qwen3.8-27B 4-bit, DFlash 2 drafter", dict(QWEN_TARGET), dict(QWEN_DRAFTER), mx.bfloat16, True),
     )
     print("nodes of the graph, views left out; fused operations and the gated-delta recurrence are one node each\n")
     found = {size.name: measure(size, runner, options.detail) for size in sizes}

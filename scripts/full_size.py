@@ -21,82 +21,9 @@ from dflash2_mlx.loading import check_fit
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork
+from dflash2_mlx.published import MUSE_DRAFTER, MUSE_TARGET, QWEN_DRAFTER, QWEN_TARGET
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
-
-QWEN_TARGET: dict[str, object] = {
-    "model_type": "qwen3_5",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 248320,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 262144,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 48,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "full_attention_interval": 4,
-    "tie_word_embeddings": False,
-    "rope_parameters": {"type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-}
-MUSE_TARGET: dict[str, object] = {
-    "model_type": "muse_glimmer",
-    "hidden_size": 6656,
-    "intermediate_size": 19968,
-    "num_hidden_layers": 52,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 202048,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 131072,
-    "sliding_window": 2048,
-    "rope_theta": 5e5,
-}
-_DRAFTER: dict[str, object] = {
-    "architectures": ["DFlash2DraftModel"],
-    "model_type": "qwen3",
-    "is_causal": False,
-    "num_hidden_layers": 5,
-    "layer_types": ["sliding_attention"] * 5,
-    "sliding_window": 2048,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-}
-_DFLASH2 = {"selector_rank": 256, "selector_top_k": 16, "conv_kernel_size": 2, "conv_group_size": 16}
-QWEN_DRAFTER: dict[str, object] = {
-    **_DRAFTER,
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "vocab_size": 248320,
-    "rms_norm_eps": 1e-6,
-    "num_target_layers": 64,
-    "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"},
-    "dflash_config": {**_DFLASH2, "block_size": 8, "target_layer_ids": [5, 19, 33, 47, 61], "mask_token_id": 248070},
-}
-MUSE_DRAFTER: dict[str, object] = {
-    **_DRAFTER,
-    "hidden_size": 6656,
-    "intermediate_size": 19968,
-    "vocab_size": 202048,
-    "rms_norm_eps": 1e-5,
-    "num_target_layers": 52,
-    "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"},
-    "dflash_config": {
-        **_DFLASH2,
-        "block_size": 16,
-        "target_layer_ids": [1, 13, 25, 37, 49],
-        "mask_token_id": 201818,
-        "output_multiplier": 0.19611613513818404,
-        "final_logit_softcapping": 20.0,
-    },
-}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -25,7 +26,27 @@ def write_target(folder: Path, model_type: str = "qwen3_5", *, shards: int = 1, 
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": [258, 256]}))
     _write_weights(folder, weights, shards)
-    _write_tokenizer(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_published_target(folder: Path, model: nn.Module, quantization: Mapping[str, object]) -> Path:
+    """`model`, a `qwen3_5`, as it is published: nested text settings, three shards, vision and mtp tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = {key: value for key, value in TARGET_CONFIGS["qwen3_5"].items() if key != "model_type"}
+    config = {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": {**text, "model_type": "qwen3_5_text"},
+        "vision_config": {"depth": 1, "hidden_size": 64},
+        "quantization": quantization,
+        "quantization_config": quantization,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = dict(tree_flatten(model.parameters()))
+    unused = ("vision_tower.blocks.0.attn.qkv.weight", "vision_tower.merger.norm.bias", "language_model.mtp.fc.weight")
+    _write_weights(folder, {**weights, **{name: mx.ones((64, 64)) for name in unused}}, 3)
+    write_tokenizer(folder)
     return folder
 
 
@@ -74,7 +95,8 @@ def _write_weights(folder: Path, weights: dict[str, mx.array], shards: int) -> N
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def _write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path) -> None:
+    """A byte-level tokenizer with a ChatML template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

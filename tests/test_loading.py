@@ -3,13 +3,15 @@
 import json
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.errors import LoadError, UnsupportedError
+from dflash2_mlx.errors import LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.loading import load_pair
-from folders import change_tensors, write_drafter, write_target
+from fakes import tiny_model
+from folders import change_tensors, write_drafter, write_published_target, write_target
 
 MARK = "from pathlib import Path\nPath(__file__).with_name('executed').touch()\n"
 
@@ -47,6 +49,24 @@ def test_shards_have_whatever_names_the_index_gives_them(tmp_path, whole):
     assert same_weights(load(folder), whole)
 
 
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("shard", [1, 2, 3])
+def test_a_missing_shard_is_named_with_and_without_an_index(tmp_path, index, shard):
+    folder = write_target(tmp_path / "target", shards=3)
+    name = f"model-{shard:05d}-of-00003.safetensors"
+    (folder / name).unlink()
+    if not index:
+        (folder / "model.safetensors.index.json").unlink()
+    with pytest.raises(WeightsError, match=rf"incomplete: shard {name} is missing \(1 of 3\)"):
+        load(folder)
+
+
+def test_shards_without_an_index_are_all_read(tmp_path, whole):
+    folder = write_target(tmp_path / "target", shards=3)
+    (folder / "model.safetensors.index.json").unlink()
+    assert same_weights(load(folder), whole)
+
+
 def test_vision_and_mtp_tensors_are_skipped_without_being_read(tmp_path, whole):
     folder = write_target(tmp_path / "target")
     names = ("vision_tower.blocks.0.weight", "model.visual.merger.weight", "language_model.mtp.fc.weight")
@@ -55,6 +75,27 @@ def test_vision_and_mtp_tensors_are_skipped_without_being_read(tmp_path, whole):
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     assert same_weights(load(folder), whole) and mx.get_peak_memory() - before < 8 * 2**20
+
+
+def test_a_sharded_checkpoint_in_the_published_layout_is_loaded_layer_by_layer_as_it_is_quantised(tmp_path):
+    finer, kept = "language_model.model.layers.0.mlp.down_proj", "language_model.lm_head"
+    settings = {"group_size": 64, "bits": 4, finer: {"group_size": 32, "bits": 8}, kept: False}
+    model = tiny_model()
+    nn.quantize(
+        model, class_predicate=lambda path, part: hasattr(part, "to_quantized") and _fitting(settings, path, part)
+    )
+    pair = load(write_published_target(tmp_path / "target", model, settings), write_drafter(tmp_path / "drafter"))
+    layers = pair.target.module.layers
+    assert (layers[0].mlp.down_proj.bits, layers[1].mlp.gate_proj.bits) == (8, 4) and pair.target.quantized
+    stored, loaded = (dict(tree_flatten(part.parameters())) for part in (model.language_model, pair.target.module))
+    assert stored.keys() == loaded.keys() and all(mx.array_equal(stored[name], loaded[name]) for name in stored)
+    ids = mx.array([[1, 2, 3]])
+    assert mx.array_equal(model(ids), pair.target.module(ids)) and pair.drafter
+
+
+def _fitting(settings, path, part):
+    """How the layer at `path` is quantised: as its own settings say, if its rows are long enough."""
+    return settings.get(path, {"group_size": 64, "bits": 4} if part.weight.shape[-1] % 64 == 0 else False)
 
 
 @pytest.mark.parametrize("file", ["model.py", "../elsewhere.py"])
@@ -83,6 +124,16 @@ def test_a_target_in_a_format_that_mlx_lm_does_not_convert_is_refused_by_name(tm
     folder = write_target(tmp_path / "target", quantization_config={"quant_method": method})
     with pytest.raises(UnsupportedError, match=f"stored as {method!r}.*mlx-community"):
         load(folder)
+
+
+@pytest.mark.parametrize("change", [{"fc.weight": None}, {"fc.weight": "fc.weights"}, {"surplus": mx.zeros((2,))}])
+def test_a_drafter_whose_tensors_do_not_fit_is_refused_before_the_target_is_read(tmp_path, monkeypatch, change):
+    target, drafter = write_target(tmp_path / "target"), write_drafter(tmp_path / "drafter")
+    renamed = {name: new for name, new in change.items() if not isinstance(new, mx.array)}
+    change_tensors(drafter, renamed, **{name: new for name, new in change.items() if isinstance(new, mx.array)})
+    monkeypatch.setattr("mlx_lm.utils.load_model", lambda *_: pytest.fail("the target was read"))
+    with pytest.raises(WeightsError, match="do not match the config"):
+        load(target, drafter)
 
 
 @pytest.mark.parametrize("kind", [mx.uint8, mx.int32])

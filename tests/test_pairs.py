@@ -56,8 +56,8 @@ def test_an_unknown_target_has_no_drafter_and_says_why():
 
 
 def test_the_list_says_which_repositories_are_not_pinned():
-    assert "(50307d4)" in "\n".join(pair_lines(FLAGSHIP))
-    assert "(newest)" in "\n".join(pair_lines(known_pair("qwen3-4b")))
+    assert "(50307d4)" in "\n".join(pair_lines(FLAGSHIP, models.probe()))
+    assert "(newest)" in "\n".join(pair_lines(known_pair("qwen3-4b"), models.probe()))
 
 
 def on_a_mac(monkeypatch, *, room, state):

@@ -2,41 +2,20 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Annotated
+from dataclasses import asdict, replace
 
 import typer
 
-from dflash2_mlx.checkpoint import check_safetensors, read_json, weight_files
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.fit import (
-    STORED_BITS,
-    TIGHT_SHARE,
-    Need,
-    Plan,
-    TargetShape,
-    Verdict,
-    drafter_bytes,
-    judge,
-    memory_need,
-    published_drafter,
-    published_target,
-    target_shape,
-)
-from dflash2_mlx.hub import cache_state, find_folder
+from dflash2_mlx.errors import UsageError
+from dflash2_mlx.fit import STORED_BITS, TIGHT_SHARE, Need, Plan, binary_size
+from dflash2_mlx.hub import cached_commit, gigabytes
 from dflash2_mlx.machine import Machine, probe
-from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
-from dflash2_mlx.pairs import DEMO, FLAGSHIP, known_pair, target_and_drafter
+from dflash2_mlx.pairs import DEMO, FLAGSHIP
+from dflash2_mlx.room import Examined, examine, share_of_limit
 
-_CONTEXT = 8192
-_THERE = ("bundled", "folder", "in the cache")
-_SKIPPED = ("vision_tower.", "vision_adapter.", "vision_projection.", "visual.", "mtp.")  # tensors mlx-lm drops
-_GIB, _MIB, _GB = 2**30, 2**20, 10**9
 _PARTS = {
     "target": "target weights",
     "drafter": "drafter weights",
@@ -48,51 +27,29 @@ _PARTS = {
     "prefill": "reading one chunk of the prompt",
 }
 
-PairArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="PAIR",
-        help=f"Alias, folder or repository id of the target. Default: DFLASH2_MODEL, else {FLAGSHIP} where it fits.",
-    ),
-]
-Context = Annotated[
-    int | None,
-    typer.Option("--context", "-c", help=f"Tokens of prompt and answer together. Default: {_CONTEXT}, or the model's."),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """A pair on this machine. problems: what makes it unusable; todo: what to do first; notes: good to know."""
-
-    name: str
-    target: str
-    drafter: str | None
-    drafting_off: str | None
-    states: Mapping[str, str]
-    plan: Plan | None
-    need: Need | None
-    verdict: Verdict | None
-    problems: tuple[str, ...]
-    todo: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
 
 def doctor(
-    pair: PairArgument = None,
-    context: Context = None,
+    pair: options.ExaminedPair = None,
+    context: options.Context = None,
     draft: options.Draft = None,
     draft_bits: options.DraftBits = None,
     no_draft: options.NoDraft = False,
-    as_json: Json = False,
+    as_json: options.JsonDocument = False,
 ) -> None:
-    """Examine this machine, and whether a pair fits it. Exit 1 where something makes running impossible."""
+    """Examine this machine, and whether a pair fits it. Exit 1 where something makes running impossible.
+
+    Commands that load a pair refuse what does not fit, unless DFLASH2_SKIP_FIT=1.
+    """
     if context is not None and context < 1:
         raise UsageError(f"context is {context}. Give a number of tokens, 1 or more.")
     machine = probe()
     params = LoadParams(pair or DEMO, draft, draft_bits, speculate=not no_draft)
     examined = examine(params, context, machine) if pair else _default(params, context, machine)
+    limit = examined.plan.target.context_limit if examined.plan else None
+    if context is not None and limit is not None and context > limit:
+        raise UsageError(
+            f"context {context} is more than {examined.target} can hold. Give 1 to {limit} tokens with --context."
+        )
     impossible = bool(machine.obstacles or examined.problems)
     out = Out()
     if as_json:
@@ -114,104 +71,14 @@ def _default(params: LoadParams, context: int | None, machine: Machine) -> Exami
     return replace(examine(params, context, machine), notes=flagship.problems)
 
 
-def examine(params: LoadParams, context: int | None, machine: Machine) -> Examined:
-    """The pair of `params` on `machine`. Raises: LoadError for a name that can be no model; UsageError."""
-    target, drafter, off = target_and_drafter(params)
-    names = {"target": target, **({"drafter": drafter} if drafter else {})}
-    states = {part: cache_state(name) for part, name in names.items()}
-    problems, todo = [], []
-    plan = need = verdict = None
-    try:
-        shape = _target(target, states["target"])
-        config = _drafter(drafter, states["drafter"]) if drafter else None
-    except LoadError as error:
-        problems.append(str(error))
-        shape = config = None
-    if shape and (config or not drafter):
-        plan = Plan(shape, config, _context(context, shape, target), _draft_bits(params, shape, config))
-    if plan and plan.target.weight_bytes:
-        need = memory_need(plan)
-        verdict = judge(plan, machine.limit_bytes) if machine.limit_bytes else None
-    if verdict and verdict.word == "does not fit":
-        problems.append(_over(params.model, plan.context if plan else 0, verdict))
-    elif any(state not in _THERE for state in states.values()):
-        todo.append(_fetch(params.model, machine))
-    return Examined(params.model, target, drafter, off, states, plan, need, verdict, tuple(problems), tuple(todo))
-
-
-def _context(wanted: int | None, target: TargetShape, name: str) -> int:
-    if wanted is not None and wanted > target.context_limit:
-        raise UsageError(
-            f"context {wanted} is more than {name} can hold. Give 1 to {target.context_limit} tokens with --context."
-        )
-    return wanted or min(_CONTEXT, target.context_limit)
-
-
-def _over(name: str, context: int, verdict: Verdict) -> str:
-    needs = f"{name} needs {verdict.share:.0%} of what this machine gives at {context} tokens of context"
-    return f"{needs}; {verdict.largest_context} fit" if verdict.largest_context else f"{needs}, and less does not help"
-
-
-def _draft_bits(params: LoadParams, target: TargetShape, drafter: DrafterConfig | None) -> int:
-    """As the loader chooses: 4 beside a quantised target unless the drafter is quantised already."""
-    if drafter is None or drafter.quantization:
-        return STORED_BITS
-    return params.draft_bits or (4 if target.quantized else STORED_BITS)
-
-
-def _target(name: str, state: str) -> TargetShape | None:
-    """The target's shape, its weights counted in the files where they are there; None where nothing is known."""
-    if state not in _THERE:
-        config = published_target(name)
-        return target_shape(config, name) if config else None
-    folder = find_folder(name)
-    config = read_json(folder / "config.json")
-    size, element = _stored(weight_files(folder))
-    return target_shape(config, str(folder / "config.json"), weight_bytes=size, element_bytes=element)
-
-
-def _stored(files: list[Path]) -> tuple[int, int]:
-    """Bytes of the tensors that are loaded, and bytes of one activation."""
-    size, element = 0, 2
-    for file in files:
-        for name, entry in check_safetensors(file).items():
-            if any(part in name for part in _SKIPPED) or not isinstance(entry, Mapping):
-                continue
-            begin, end = entry["data_offsets"]
-            size += end - begin
-            if entry.get("dtype") == "F32" and name.endswith("layernorm.weight"):
-                element = 4
-    return size, element
-
-
-def _drafter(name: str, state: str) -> DrafterConfig | None:
-    if state not in _THERE:
-        return published_drafter(name)
-    folder = find_folder(name)
-    weight_files(folder)
-    source = folder / "config.json"
-    return parse_drafter_config(read_json(source), str(source))
-
-
-def _fetch(name: str, machine: Machine) -> str:
-    """What fetches the pair, and whether the disk has room for it."""
-    known = known_pair(name)
-    size = known.total_bytes if known else None
-    told = f" ({size / _GB:.1f} GB)" if size else ""
-    room = ""
-    if size and machine.free_bytes is not None and machine.free_bytes < size:
-        room = f". The disk of the cache has only {machine.free_bytes / _GB:.1f} GB free: make room, or move HF_HOME"
-    return f"fetch the pair{told}: dflash2-mlx pull {name}{room}"
-
-
 def machine_lines(machine: Machine) -> list[str]:
     """The machine in words."""
-    memory = f", {_size(machine.memory_bytes)} of memory" if machine.memory_bytes else ""
+    memory = f", {binary_size(machine.memory_bytes)} of memory" if machine.memory_bytes else ""
     translated = ", translated by Rosetta" if machine.rosetta else ""
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version) or "missing"
     where = "on the GPU through Metal" if machine.device == "gpu" else "on the CPU"
     computes = "cannot be loaded" if machine.mlx_error else f"computes {where}"
-    free = f", {machine.free_bytes / _GB:.1f} GB free" if machine.free_bytes is not None else ""
+    free = f", {gigabytes(machine.free_bytes)} free" if machine.free_bytes is not None else ""
     lines = [
         _line("machine", f"{machine.chip}, {machine.os_name} {machine.os_version}{memory}"),
         _line("python", f"{machine.python_version} ({machine.architecture}{translated})"),
@@ -221,8 +88,8 @@ def machine_lines(machine: Machine) -> list[str]:
         lines.append(
             _line(
                 "limits",
-                f"Metal recommends at most {_size(machine.working_set_bytes)} in use; "
-                f"one buffer holds up to {_size(machine.max_buffer_bytes)}",
+                f"Metal recommends at most {binary_size(machine.working_set_bytes)} in use; "
+                f"one buffer holds up to {binary_size(machine.max_buffer_bytes)}",
             )
         )
     lines.append(_line("cache", f"{machine.cache_folder}{free}"))
@@ -235,9 +102,9 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     plan = examined.plan
     at = f" at {plan.context} tokens of context" if plan else ""
     lines = [_line("pair", examined.name + at)]
-    lines.append(_line("target", f"{examined.target} ({examined.states['target']})"))
+    lines.append(_line("target", _placed(examined.target, examined.states["target"])))
     if examined.drafter:
-        lines.append(_line("drafter", f"{examined.drafter} ({examined.states['drafter']})"))
+        lines.append(_line("drafter", _placed(examined.drafter, examined.states["drafter"])))
     else:
         lines.append(_line("drafter", f"none: {examined.drafting_off}"))
     if plan and examined.need:
@@ -253,40 +120,47 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     return lines + [_line("note", text) for text in (*examined.notes, *_drafter_limit(examined))]
 
 
+def _placed(name: str, state: str) -> str:
+    """Where the model is, with the commit that a name without revision means now."""
+    commit = None if "@" in name else cached_commit(name)
+    return f"{name} ({state}, commit {commit})" if commit else f"{name} ({state})"
+
+
 def _need_lines(need: Need, plan: Plan) -> list[str]:
     rows = []
     for part, words in _PARTS.items():
         if part == "drafter" and plan.drafter:
-            words += _precisions(plan.drafter, plan.draft_bits)
+            words += _precisions(plan)
         if part == "state" and plan.drafter:
             words += ", with the copy kept for rollback"
         if getattr(need, part):
             rows.append((getattr(need, part), words))
     rows.append((need.total, "in all"))
     labels = ["need", *[""] * len(rows)]
-    return [_line(label, f"{_size(size):>11}  {words}") for label, (size, words) in zip(labels, rows, strict=False)]
+    return [
+        _line(label, f"{binary_size(size):>11}  {words}") for label, (size, words) in zip(labels, rows, strict=False)
+    ]
 
 
-def _precisions(drafter: DrafterConfig, bits: int) -> str:
+def _precisions(plan: Plan) -> str:
     """In what precision the drafter is held, and what it would take in the other one."""
-    if drafter.quantization:
+    if plan.drafter is None or plan.drafter.quantization:
         return " as stored"
     words = {STORED_BITS: "as stored", 8: "in 8 bits", 4: "in 4 bits"}
-    others = [f"{_size(drafter_bytes(drafter, b))} {words[b]}" for b in (STORED_BITS, 4) if b != bits]
-    return f" {words[bits]} ({', '.join(others)})"
+    rest = [bits for bits in (STORED_BITS, 4) if bits != plan.draft_bits]
+    others = [f"{binary_size(plan.drafter_bytes(bits))} {words[bits]}" for bits in rest]
+    return f" {words[plan.draft_bits]} ({', '.join(others)})"
 
 
 def _verdict(examined: Examined, machine: Machine) -> str:
-    judged, need = examined.verdict, examined.need
+    judged = examined.verdict
     if examined.plan is None and examined.problems:
         return f"unusable: {examined.problems[0]}"
-    if need is None:
+    if examined.need is None:
         return "unknown: its need can be told once it is fetched"
     if judged is None:
         return "cannot be judged: MLX, which tells this machine's limit, cannot be loaded"
-    limit = machine.limit_bytes or 0
-    giver = "Metal recommends" if machine.device == "gpu" else "this machine has"
-    told = f"{judged.word}: {_size(need.total)} of the {_size(limit)} that {giver} ({judged.share:.0%})"
+    told = f"{judged.word}: {share_of_limit(examined, machine)}"
     if judged.word == "tight":
         told += f", above the {TIGHT_SHARE:.0%} that leave the system room"
     if judged.word == "does not fit":
@@ -319,9 +193,10 @@ def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
             "drafter": examined.drafter,
             "drafting_off": examined.drafting_off,
             "states": examined.states,
+            "commits": {name: cached_commit(name) for name in (examined.target, examined.drafter) if name},
             "context": plan.context if plan else None,
             "draft_bits": plan.draft_bits if drafter and plan else None,
-            "drafter_bytes": {bits: drafter_bytes(drafter, bits) for bits in (16, 8, 4)} if drafter else None,
+            "drafter_bytes": {bits: plan.drafter_bytes(bits) for bits in (16, 8, 4)} if drafter and plan else None,
             "need": {**asdict(need), "total": need.total} if need else None,
             "verdict": asdict(examined.verdict) if examined.verdict else None,
             "problems": examined.problems,
@@ -334,7 +209,3 @@ def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
 
 def _line(label: str, text: str) -> str:
     return f"{label:<9} {text}"
-
-
-def _size(count: int) -> str:
-    return f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / _MIB:.1f} MiB"

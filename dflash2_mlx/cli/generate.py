@@ -9,7 +9,7 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools, refuse_broken_text
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.pull import offer_download
+from dflash2_mlx.cli.ready import expected_context, get_ready
 from dflash2_mlx.cli.report import document, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
@@ -74,16 +74,8 @@ def generate(
     if logprobs is not None and not as_json:
         raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
     question = (read_prompt(prompt, prompt_file), text)
-    _get_ready(load, why)
+    get_ready(load, why, expected_context(question[0], max_tokens))
     _answer(load, asked, engine, question, stats=None if as_json else stats)
-
-
-def _get_ready(load: LoadParams, why: str | None) -> None:
-    """Say which model was chosen, and offer to fetch what is not there."""
-    out = Out()
-    if why:
-        out.note(f"dflash2-mlx: {why}")
-    offer_download(load, out)
 
 
 def _answer(

@@ -16,6 +16,7 @@ from dflash2_mlx.cli.out import fail
 from dflash2_mlx.cli.pull import pull
 from dflash2_mlx.cli.verify import verify
 from dflash2_mlx.errors import DFlash2Error
+from dflash2_mlx.machine import probe
 
 _INTERRUPTED, _CLOSED_PIPE = 130, 141
 
@@ -80,8 +81,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is flushed to a closed pipe at exit
         return _CLOSED_PIPE
-    if isinstance(error, ImportError) and "mlx" in str(error).lower():
-        fail(f"MLX cannot be loaded here ({error}). It needs macOS 14 on Apple silicon with a native Python, or Linux.")
+    if isinstance(error, ImportError) and (obstacles := probe().obstacles):
+        for obstacle in obstacles:
+            fail(obstacle)
         return 1
     if isinstance(error, OSError) and error.strerror:
         fail(f"cannot read or write {error.filename or 'the output'}: {error.strerror}. Free it or name another place.")

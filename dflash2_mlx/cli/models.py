@@ -1,33 +1,45 @@
-"""`dflash2-mlx models`, and which model answers where none is given. MLX is asked for the memory only on a Mac."""
+"""`dflash2-mlx models`, and which model answers where none is given. MLX is only asked for the device."""
 
 import os
 import platform
 
 from dflash2_mlx.cli.out import Out
+from dflash2_mlx.config import LoadParams
 from dflash2_mlx.hub import cache_state, cached_bytes, gigabytes
 from dflash2_mlx.machine import Machine, probe
 from dflash2_mlx.pairs import DEMO, FLAGSHIP, KNOWN_PAIRS, KnownPair, known_pair
+from dflash2_mlx.room import examine
 
-_CONTEXT = 8192  # what the flagship must have room for to be the default, as `doctor` counts it
-_DRAFT_BITS = 4
 _SHORT_COMMIT = 7
+_COLUMNS = "{:<32} {:>9}  {:<7}  {}"
 
 
 def models() -> None:
-    """List the known pairs: alias, size, whether they are in the cache, target and drafter."""
-    Out().document("\n".join(line for pair in KNOWN_PAIRS for line in pair_lines(pair)))
+    """List the known pairs: alias, size, whether they fit this machine and where they are; target and drafter."""
+    machine = probe()
+    lines = [_COLUMNS.format("pair", "size", "memory", "where")]
+    lines += [line for pair in KNOWN_PAIRS for line in pair_lines(pair, machine)]
+    Out().document("\n".join(lines))
 
 
-def pair_lines(pair: KnownPair) -> list[str]:
+def pair_lines(pair: KnownPair, machine: Machine) -> list[str]:
     """The pair on three lines."""
     block = f", block size {pair.block_size}" if pair.block_size else ""
     sizes = [cached_bytes(pair.target) or pair.target_bytes, cached_bytes(pair.drafter) or pair.drafter_bytes]
-    total = "size unknown" if None in sizes else gigabytes(sum(size or 0 for size in sizes))
+    total = "unknown" if None in sizes else gigabytes(sum(size or 0 for size in sizes))
     return [
-        f"{pair.alias:<32} {total:>12}  {pair_state(pair)}",
+        _COLUMNS.format(pair.alias, total, _fit(pair, machine), pair_state(pair)),
         f"    target   {_place(pair.target)}",
         f"    drafter  {_place(pair.drafter)}  {pair.method}{block}",
     ]
+
+
+def _fit(pair: KnownPair, machine: Machine) -> str:
+    """`fits`, `tight` or `no`, at the context that `doctor` counts with; `unknown` until it is fetched."""
+    verdict = examine(LoadParams(pair.alias), None, machine).verdict
+    if verdict is None:
+        return "unknown"
+    return "no" if verdict.word == "does not fit" else verdict.word
 
 
 def pair_state(pair: KnownPair) -> str:
@@ -56,13 +68,7 @@ def choose_model(model: str | None) -> tuple[str, str | None]:
 
 def has_room(machine: Machine, flagship: KnownPair) -> bool:
     """Whether this is a machine whose Metal has the memory for the flagship."""
-    from dflash2_mlx.fit import Plan, judge, published_drafter, published_target, target_shape
-
-    config = published_target(flagship.target)
-    assert config is not None
-    shape = target_shape(config, flagship.target)
-    plan = Plan(shape, published_drafter(flagship.drafter), _CONTEXT, _DRAFT_BITS)
-    return machine.device == "gpu" and judge(plan, machine.limit_bytes or 1).word != "does not fit"
+    return machine.device == "gpu" and _fit(flagship, machine) in ("fits", "tight")
 
 
 def _is_for_this_machine(flagship: KnownPair) -> bool:

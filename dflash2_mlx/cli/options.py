@@ -16,8 +16,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Target: folder, owner/name[@revision], or alias. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits "
-        "and is in the cache, else demo.",
+        help="Target: folder, owner/name\\[@revision], or alias. Default: DFLASH2_MODEL, else qwen3.8-27b where it "
+        "fits and is in the cache, else demo.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -113,13 +113,33 @@ ShowStats = Annotated[bool, typer.Option("--stats", help="Numbers of the answer 
 PairArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PAIR]",
-        help="Alias (see `models`) or owner/name[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
+        metavar="PAIR",
+        help="Alias (see `models`) or owner/name\\[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
         "qwen3.8-27b.",
     ),
 ]
 TargetOnly = Annotated[bool, typer.Option("--target-only", help="Only the target.")]
 DraftOnly = Annotated[bool, typer.Option("--draft-only", help="Only the drafter.")]
+SavedDraftBits = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-bits",
+        help="Also keep the drafter quantised to 4 or 8 bits, under DFLASH2_CACHE (~/.cache/dflash2-mlx), so that "
+        "loading it in these bits reads less and quantises nothing.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
+]
+JsonDocument = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+ExaminedPair = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PAIR",
+        help="Alias, folder or repository id of the target. Default: DFLASH2_MODEL, else qwen3.8-27b where it fits.",
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option("--context", "-c", help="Tokens of prompt and answer together. Default: 8192, or the model's."),
 ]

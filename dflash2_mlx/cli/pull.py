@@ -13,8 +13,9 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.hub import Repository, cache_state, gigabytes, read_name
+from dflash2_mlx.hub import Repository, cache_state, find_folder, gigabytes, read_name
 from dflash2_mlx.pairs import FLAGSHIP, target_and_drafter
+from dflash2_mlx.room import check_room
 
 _HALF_FILES, _INTERRUPTED = "*.incomplete", 130
 
@@ -23,21 +24,35 @@ def pull(
     pair: options.PairArgument = None,
     target_only: options.TargetOnly = False,
     draft_only: options.DraftOnly = False,
+    draft_bits: options.SavedDraftBits = None,
 ) -> None:
     """Fetch a pair into the Hugging Face cache: target and drafter, each file checked against the Hub's hash.
 
-    What is there already is kept. stdout names each repository with its commit, and the folder.
+    A transfer that is cut goes on where it was cut.
+
+    In a later run whole files are kept, and one that was under way starts over.
+
+    stdout names each repository with its commit, and the folder.
     """
     if target_only and draft_only:
         raise UsageError("--target-only excludes --draft-only. Drop one of them, or both to fetch the pair.")
+    if draft_bits not in (None, 4, 8):
+        raise UsageError(f"--draft-bits {draft_bits} cannot be saved. Give 4 or 8.")
+    if draft_bits and target_only:
+        raise UsageError("--draft-bits is about the drafter, which --target-only leaves out. Drop one of them.")
     out, repositories = Out(), []
-    for name in chosen_names(pair, target_only=target_only, draft_only=draft_only):
+    names = chosen_names(pair, target_only=target_only, draft_only=draft_only)
+    for name in names:
         found = read_name(name)
         if isinstance(found, Path):
             out.note(f"dflash2-mlx: {found} is on this machine already: nothing to fetch")
         else:
             repositories.append(found)
+    if repositories and not draft_only:
+        _warn_of_room(pair, draft_bits, out)
     fetch_all(repositories, out)
+    if draft_bits:
+        _save_drafter(names, draft_bits, out)
 
 
 def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: bool = False) -> list[str]:
@@ -45,7 +60,7 @@ def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: boo
 
     Raises: LoadError where a drafter alone is asked for and none is known.
     """
-    name = pair or os.environ.get("DFLASH2_MODEL") or FLAGSHIP
+    name = _named(pair)
     target, drafter, _ = target_and_drafter(LoadParams(name))
     if draft_only and drafter is None:
         raise LoadError(
@@ -53,6 +68,20 @@ def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: boo
         )
     names = [None if draft_only else target, None if target_only else drafter]
     return [name for name in names if name]
+
+
+def _named(pair: str | None) -> str:
+    return pair or os.environ.get("DFLASH2_MODEL") or FLAGSHIP
+
+
+def _warn_of_room(pair: str | None, bits: int | None, out: Out) -> None:
+    """Say before the download that this machine has no memory for what is fetched; it may be for another one."""
+    try:
+        warning = check_room(LoadParams(_named(pair), draft_bits=bits))
+    except LoadError as error:
+        warning = str(error)
+    if warning:
+        out.note(f"dflash2-mlx: {warning}")
 
 
 def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
@@ -70,25 +99,44 @@ def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
         out.document(f"{plan.repository.name}@{plan.commit}  {folder}")
 
 
-def offer_download(params: LoadParams, out: Out) -> None:
-    """On a terminal, ask whether to fetch what `params` need and the cache lacks. Elsewhere loading says how."""
+def _save_drafter(names: Sequence[str], bits: int, out: Out) -> None:
+    """Keep the drafter among `names` quantised. Raises: LoadError where there is none."""
+    from dflash2_mlx.checkpoint import read_json
+    from dflash2_mlx.models.config import is_drafter
+
+    folders = [folder for folder in map(find_folder, names) if is_drafter(read_json(folder / "config.json"))]
+    if not folders:
+        raise LoadError(f"{names[0]} is no drafter and none is known for it. Drop --draft-bits, or pull the drafter.")
+    from dflash2_mlx.loading import save_drafter
+
+    out.note(f"dflash2-mlx: quantising {folders[0]} to {bits} bits")
+    out.document(f"{bits}-bit drafter  {save_drafter(folders[0], bits)}")
+
+
+def offer_download(params: LoadParams, out: Out) -> bool:
+    """On a terminal, ask whether to fetch what `params` need and the cache lacks; whether it was fetched.
+
+    Elsewhere loading says how.
+    """
     if not _on_terminal():
-        return
+        return False
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return
+        return False
     target, drafter, _ = target_and_drafter(params)
     found = [read_name(target)] + ([read_name(drafter, params.draft_revision)] if drafter else [])
     wanted = [place for place in found if isinstance(place, Repository) and cache_state(str(place)) != "in the cache"]
     if not wanted:
-        return
+        return False
     from dflash2_mlx.downloads import plan_pull
 
     size = gigabytes(sum(plan_pull(repository).missing_bytes for repository in wanted))
     names = " and ".join(repository.name for repository in wanted)
-    if typer.confirm(f"{names}: not in the cache. Fetch {size} now?", default=False, err=True):
+    agreed = typer.confirm(f"{names}: not in the cache. Fetch {size} now?", default=False, err=True)
+    if agreed:
         fetch_all(wanted, out)
+    return agreed
 
 
 @contextmanager

@@ -74,6 +74,12 @@ class DrafterConfig:
         return "DFlash 2" if self.selector else "DFlash 1"
 
 
+def is_drafter(config: Mapping[str, object]) -> bool:
+    """Whether a config.json is that of a drafter."""
+    architectures = config.get("architectures")
+    return isinstance(architectures, list) and any(name in DRAFTER_ARCHITECTURES for name in architectures)
+
+
 def parse_drafter_config(raw: Mapping[str, object], source: str) -> DrafterConfig:
     """The checked config of the drafter described by `raw`, the content of the file `source`.
 

@@ -214,3 +214,8 @@ def test_an_argument_that_is_not_utf8(cli, arguments):
 
 def test_require_draft_refuses_a_block_of_one_row(cli, pair):
     assert refused(cli(*ask(pair, "--require-draft", "--block-size", 1)), "plain decoding", code=2)
+
+
+@pytest.mark.parametrize("command", ["generate", "pull"])
+def test_help_shows_that_a_name_may_carry_a_revision(cli, command):
+    assert "owner/name[@revision]" in " ".join(cli(command, "--help").out.replace("│", " ").split())

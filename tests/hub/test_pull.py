@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_machine import mac
 
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.hub import Repository, find_folder, read_manifest, snapshot_folder
+from folders import write_drafter
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +137,25 @@ def test_the_next_pull_keeps_finished_files_and_ends_identical(cli, repo, hub):
     )
 
 
+def test_a_pull_that_is_stopped_and_run_again_fetches_no_finished_file_twice(cli, hub, repo):
+    shards = {f"model-{i:05d}-of-00006.safetensors": repo.files["model.safetensors"] + bytes([i]) for i in range(1, 7)}
+    served = hub.add("some/model", {"config.json": repo.files["config.json"], **shards})
+    served.cut_after["model-00005-of-00006.safetensors"] = (20_000, 1000)
+    assert cli("pull", "some/model").code == 1
+    blobs = snapshot_folder(Repository("some/model", served.commit)).parents[1] / "blobs"
+    finished = sum(path.stat().st_size > 60_000 for path in blobs.iterdir())
+    served.cut_after.clear()
+    hub.seen.clear()
+    assert cli("pull", "some/model").code == 0 and len(hub.fetches("model-")) == 6 - finished <= 2
+    folder = find_folder("some/model")
+    assert all((folder / name).read_bytes() == content for name, content in served.files.items())
+
+
+def test_the_help_says_what_a_second_run_keeps(cli):
+    told = " ".join(cli("pull", "--help").out.split())
+    assert "whole files are kept, and one that was under way starts over" in told
+
+
 def test_bytes_that_are_not_those_of_the_etag_are_fetched_once_more_then_refused(cli, repo, hub, cache):
     repo.sent["model.safetensors"] = repo.files["model.safetensors"][::-1]
     assert failed(cli("pull", "some/model"), "model.safetensors", "damaged twice", "sha256")
@@ -242,6 +263,45 @@ def test_an_alias_is_target_and_drafter(cli, hub, repo, options, fetched):
     assert {line.split("@")[0] for line in lines} == fetched
 
 
+def test_a_pair_that_does_not_fit_is_said_first_and_fetched_all_the_same(cli, hub, repo, monkeypatch):
+    monkeypatch.setattr("dflash2_mlx.room.probe", lambda: mac(16))
+    for name in ("mlx-community/Muse-Glimmer-30B-4bit", "z-lab/Muse-Glimmer-30B-DFlash2"):
+        hub.add(name, repo.files)
+    outcome = cli("pull", "muse-glimmer-30b")
+    assert outcome.code == 0 and "does not fit this machine" in outcome.err.splitlines()[0] and hub.fetches("")
+
+
 def test_the_bundled_pair_needs_no_network(cli, hub):
     outcome = cli("pull", "demo")
     assert outcome.code == 0 and "nothing to fetch" in outcome.err and not hub.seen
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DFLASH2_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept" / "drafters"
+
+
+def test_a_drafter_is_kept_quantised_where_asked(cli, hub, tmp_path, kept):
+    served = hub.add_folder("some/drafter", write_drafter(tmp_path / "drafter"))
+    outcome = cli("pull", "some/drafter", "--draft-bits", 4)
+    (folder,) = kept.iterdir()
+    assert outcome.code == 0 and outcome.out.splitlines()[-1] == f"4-bit drafter  {folder}"
+    assert folder.name.startswith(f"some--drafter-{served.commit[:7]}-") and folder.name.endswith("-4bit")
+
+
+def test_the_bundled_drafter_can_be_kept_quantised_too(cli, hub, kept):
+    assert cli("pull", "demo", "--draft-bits", 8).code == 0 and len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("demo", "--draft-bits", 16), 2, "Give 4 or 8"),
+        (("demo", "--draft-bits", 4, "--target-only"), 2, "--target-only leaves out"),
+        (("some/model", "--draft-bits", 4), 1, "is no drafter"),
+    ],
+)
+def test_bits_that_cannot_be_kept_are_refused(cli, hub, repo, kept, arguments, code, words):
+    outcome = cli("pull", *arguments)
+    assert outcome.code == code and words in outcome.err and not kept.exists()

@@ -80,4 +80,12 @@ def test_the_list_of_models_says_what_is_there_and_asks_nobody(cli, hub, folders
     hub.seen.clear()
     lines = cli("models").out.splitlines()
     assert any(line.startswith("qwen3-4b ") and "target in the cache, drafter not there" in line for line in lines)
-    assert any(line.startswith("qwen3.8-27b ") and "19.9 GB  not there" in line for line in lines) and not hub.seen
+    (flagship,) = (line.split() for line in lines if line.startswith("qwen3.8-27b "))
+    assert flagship[1:3] == ["19.9", "GB"] and flagship[-2:] == ["not", "there"] and not hub.seen
+
+
+def test_doctor_names_the_commit_that_a_floating_name_means(cli, hub, pair):
+    cli("pull", "some/target")
+    outcome = cli("doctor", "some/target", "--draft", "some/drafter")
+    assert f"target    some/target (in the cache, commit {pair[0].commit})" in outcome.out
+    assert "drafter   some/drafter (not there)" in outcome.out

@@ -1,0 +1,30 @@
+"""What every command that loads a pair does first: tell the choice, look at the room, offer the download. No MLX."""
+
+from dflash2_mlx.cli.out import Out
+from dflash2_mlx.cli.pull import offer_download
+from dflash2_mlx.config import LoadParams
+from dflash2_mlx.room import USUAL_CONTEXT, check_room
+
+_BYTES_A_TOKEN = 4  # about, of text in any language
+_TEMPLATE_TOKENS = 256
+
+
+def get_ready(load: LoadParams, why: str | None, context: int | None = None) -> None:
+    """Say why this model was chosen; refuse or warn where the memory is short; offer to fetch what is not there.
+
+    context: tokens of prompt and answer together, None = the usual number. Raises: LoadError.
+    """
+    out = Out()
+    if why:
+        out.note(f"dflash2-mlx: {why}")
+    warning = check_room(load, context)
+    if offer_download(load, out):
+        warning = check_room(load, context)  # the files tell more than the table of known pairs
+    if warning:
+        out.note(f"dflash2-mlx: {warning}")
+
+
+def expected_context(text: str, max_tokens: int | None) -> int:
+    """About how many tokens a prompt and its answer take; an answer without a limit fills up to the usual number."""
+    prompt = len(text.encode()) // _BYTES_A_TOKEN + _TEMPLATE_TOKENS
+    return max(prompt, USUAL_CONTEXT) if max_tokens is None else prompt + max_tokens
