@@ -77,7 +77,7 @@ class EngineParams:
     """How far and how wide the loop runs.
 
     max_tokens: at most so many tokens, None = to the end of the context; 0 = an empty answer.
-    block_size: rows of a block, anchor included; None = chosen for the pair; 1 = plain decoding.
+    block_size: rows of a block, anchor included; None = chosen round by round; 1 = plain decoding.
     acceptance: `coupled` (a seed gives the same text at any block size) or `rejection`.
     end_tokens: ids that end the answer. prefill_chunk: prompt tokens a forward pass.
 

@@ -71,6 +71,7 @@ class Summary:
 
     mode: `drafted` or `plain`. speculation_off: why an answer that could have been drafted was not, else None.
     rounds, drafted, accepted, tokens_per_round and acceptance count rounds with a draft only, after any cut.
+    block_size is the widest block; rounds_by_width[i]: rounds of i + 1 rows, plain steps and the first token at 0.
     acceptance_by_position[i]: share of drafts whose token i was kept, among those that had a token i.
     prefill_rate: tokens that had to be run, not cached ones. decode_rate: all tokens over the time after prefill.
     """
@@ -90,6 +91,7 @@ class Summary:
     tokens_per_round: float
     acceptance: float
     acceptance_by_position: tuple[float, ...]
+    rounds_by_width: tuple[int, ...]
     prefill_s: float
     first_token_s: float
     total_s: float

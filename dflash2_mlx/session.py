@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.engine.adaptive import AdaptiveDrafter
 from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
-from dflash2_mlx.engine.prefill import room_for, take_in
+from dflash2_mlx.engine.prefill import Drafter, room_for, take_in
 from dflash2_mlx.engine.stats import Setting, Stats
-from dflash2_mlx.engine.width import BlockSize, choose_block_size
+from dflash2_mlx.engine.width import ROUND_COSTS, BlockSize, WidthPolicy, choose_block_size
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
 from dflash2_mlx.loading import Pair
@@ -108,6 +109,10 @@ class Session:
     def __init__(self, pair: Pair, *, cache_bytes: int = 0) -> None:
         self.pair = pair
         self.prefixes = PrefixCache(pair.target, pair.drafter, cache_bytes)
+        self.widths: WidthPolicy | None = None
+        if pair.drafter:
+            costs = ROUND_COSTS.get(probe().family) if pair.target.quantized else None
+            self.widths = WidthPolicy(block_size_for(pair, None).rows, costs)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
@@ -131,7 +136,11 @@ class _Answer:
     def __init__(self, session: Session, request: Request, prompt: Prompt, block: BlockSize) -> None:
         pair = session.pair
         self._pair, self._prefixes, self._prompt, self._block = pair, session.prefixes, prompt, block
-        self._drafter = pair.drafter if block.rows > 1 else None
+        self._drafter: Drafter | None = pair.drafter if block.rows > 1 else None
+        # rejection draws other random numbers at every width, so there a seed needs a fixed one
+        self._policy = session.widths if request.engine.block_size is None and not self._rejects(request) else None
+        if pair.drafter and self._drafter and self._policy:
+            self._drafter = AdaptiveDrafter(pair.drafter, self._policy)
         self._room = room_for(prompt.tokens, pair.target.context_limit, request.engine)
         self._committed: list[int] = []
         sampling = request.sampling
@@ -139,7 +148,8 @@ class _Answer:
             sampling = replace(sampling, seed=secrets.randbits(32))
         self._sampling = sampling
         ends = request.engine.end_tokens or pair.end_tokens
-        self._engine = replace(request.engine, block_size=block.rows, end_tokens=ends)
+        rows = None if self._policy else block.rows
+        self._engine = replace(request.engine, block_size=rows, end_tokens=ends)
         tools = list(request.text.tools)
         channels = Channels.plain() if request.text.raw else Channels(pair.tokenizer, start=prompt.channel, tools=tools)
         self._text = TextPipeline.reading(pair.tokenizer, channels, stop=request.text.stop, end_tokens=ends)
@@ -216,12 +226,15 @@ class _Answer:
         yield done
         yield from texts
 
+    def _rejects(self, request: Request) -> bool:
+        return request.engine.acceptance == "rejection" and request.sampling.temperature > 0
+
     def _setting(self) -> Setting:
         plain = self._block.rows == 1
         return Setting(
             mode="plain" if plain else "drafted",
             block_size=self._block.rows,
-            block_size_reason=self._block.reason,
+            block_size_reason=self._block.reason + (self._policy.note() if self._policy and not plain else ""),
             speculation_off=self._block.reason if plain else None,
             acceptance_rule="greedy" if self._sampling.temperature == 0 else self._engine.acceptance,
             seed=self._sampling.seed,

@@ -15,7 +15,7 @@ from dflash2_mlx.text.prompt import Prompt
 from folders import write_drafter, write_target
 
 FAMILIES = ["qwen3_5", "qwen3", "muse_glimmer"]
-ENGINE = EngineParams(max_tokens=21)
+ENGINE = EngineParams(max_tokens=21, block_size=8)
 GREEDY = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
 PLENTY = 2**30
 OPENING, TURN_END = [257, 260, 261], [258, 10]  # the glue of a made-up template

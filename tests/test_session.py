@@ -1,5 +1,7 @@
 """Whole answers over a tiny pair: stop strings, cancelling, defaults, statistics."""
 
+from dataclasses import replace
+
 import pytest
 
 from dflash2_mlx.api import gather, generate, load, stream_generate
@@ -66,7 +68,8 @@ def test_an_answer_closed_midway_leaves_the_pair_fit_for_the_next(pair):
 
 
 def test_the_statistics_count_what_the_rounds_say(pair):
-    events = list(stream_generate(pair, "once upon a time", sampling=NO_END, engine=ENGINE, text=RAW))
+    engine = EngineParams(max_tokens=40, block_size=8)
+    events = list(stream_generate(pair, "once upon a time", sampling=NO_END, engine=engine, text=RAW))
     rounds = [event for event in events if isinstance(event, Round)]
     summary = gather(iter(events)).summary
     drafted = [done for done in rounds if done.drafted]
@@ -74,6 +77,21 @@ def test_the_statistics_count_what_the_rounds_say(pair):
     assert summary.rounds == len(drafted) and summary.accepted == sum(done.accepted for done in drafted)
     assert summary.tokens_per_round == pytest.approx(sum(len(done.tokens) for done in drafted) / len(drafted))
     assert len(summary.acceptance_by_position) == 7 and summary.peak_bytes > 0
+    widths = [done.drafted for done in rounds]
+    assert summary.rounds_by_width == tuple(widths.count(drafted) for drafted in range(8))
+
+
+def test_the_block_size_is_chosen_round_by_round_unless_one_is_given(pair):
+    chosen, given = ask(pair), ask(pair, engine=EngineParams(max_tokens=40, block_size=5))
+    assert chosen.tokens == given.tokens
+    assert "automatic" in chosen.summary.block_size_reason and given.summary.block_size_reason == "asked for"
+    assert sum(given.summary.rounds_by_width[1:4]) <= 3, "only the last rounds may be narrower"
+
+
+def test_rejection_keeps_one_width_since_its_text_depends_on_it(pair):
+    sampling, engine = replace(NO_END, temperature=1.0, seed=3), EngineParams(max_tokens=40, acceptance="rejection")
+    one, other = (ask(pair, sampling=sampling, engine=engine) for _ in range(2))
+    assert one.tokens == other.tokens and "automatic" not in one.summary.block_size_reason
 
 
 def test_sampling_defaults_come_from_the_generation_config(tmp_path):

@@ -10,7 +10,7 @@ from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools, re
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import expected_context, get_ready
-from dflash2_mlx.cli.report import document, stat_lines, tool_call
+from dflash2_mlx.cli.report import document, plain_note, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, ToolCall
@@ -126,6 +126,8 @@ def _show_events(events: Iterator["Event"], out: Out, stats: bool) -> None:
             out.end_line()
             if event.reason == "length":
                 out.note(f"dflash2-mlx: stopped by the token limit after {event.summary.completion_tokens} tokens")
+            if note := plain_note(event.summary):
+                out.note(f"dflash2-mlx: {note}")
             if stats:
                 for line in stat_lines(event.summary):
                     out.note(line)

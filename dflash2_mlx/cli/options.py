@@ -41,8 +41,8 @@ BlockSize = Annotated[
     typer.Option(
         "--block-size",
         "-b",
-        help="Rows of a block, anchor included. 1 = plain decoding. Default: at most 5 for a quantised target, "
-        "else what the drafter was trained with.",
+        help="Rows of a block, anchor included; 1 = plain decoding. Default: chosen round by round, at most 5 for a "
+        "quantised target, else at most what the drafter was trained with.",
         rich_help_panel=_MODEL,
     ),
 ]

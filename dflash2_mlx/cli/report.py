@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dflash2_mlx.api import Answer
     from dflash2_mlx.loading import Pair
 
+_FEW_ROUNDS = 16  # nothing is said of shorter answers
+
 
 def stat_lines(summary: Summary) -> list[str]:
     """The numbers, one idea a line."""
@@ -31,10 +33,23 @@ def stat_lines(summary: Summary) -> list[str]:
             f"acceptance   {summary.accepted} of {summary.drafted} draft tokens ({summary.acceptance:.1%}), "
             f"by position: {positions}; rule: {summary.acceptance_rule}",
         ]
+        if sum(count > 0 for count in summary.rounds_by_width) > 2:
+            widths = ", ".join(f"{count} of {rows}" for rows, count in enumerate(summary.rounds_by_width, 1) if count)
+            lines.append(f"widths       rounds by rows: {widths}")
     if summary.seed is not None:
         lines.append(f"seed         {summary.seed}")
     lines.append(f"memory       {summary.peak_bytes / 2**20:.0f} MiB at most")
     return lines
+
+
+def plain_note(summary: Summary) -> str | None:
+    """A line where an answer that could have been drafted was mostly not; None otherwise."""
+    plain, rounds = summary.rounds_by_width[0] - 1 if summary.rounds_by_width else 0, sum(summary.rounds_by_width) - 1
+    if summary.mode == "plain" or plain <= rounds / 2 or rounds < _FEW_ROUNDS:
+        return None
+    return (
+        f"drafting did not pay in this answer, so {plain} of {rounds} steps were plain. --block-size N keeps a width."
+    )
 
 
 def document(pair: "Pair", answer: "Answer") -> str:

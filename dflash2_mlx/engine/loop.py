@@ -1,7 +1,8 @@
 """The loop: draft, verify, accept, commit. Knows Target and Drafter by protocol, nothing of text.
 
 Between rounds the target's cache holds every committed token except the anchor, and the drafter has been shown the
-features of all of those. One blocking host transfer a round, in `Verdict.read`. A round without a draft is a plain step.
+features of all of those. One blocking host transfer a round, in `Verdict.read`. A round without a draft is a plain
+step.
 """
 
 from collections.abc import Callable, Generator, Sequence

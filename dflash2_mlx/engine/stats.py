@@ -17,6 +17,7 @@ class Stats:
     round_tokens: int = 0
     drafted_at: list[int] = field(default_factory=list)  # drafts that had a token at position i
     accepted_at: list[int] = field(default_factory=list)
+    by_width: list[int] = field(default_factory=list)  # rounds of i + 1 rows
     started: float = field(default_factory=time.perf_counter)
     prefilled: float | None = None
     first_token: float | None = None
@@ -31,6 +32,8 @@ class Stats:
         self.last_token = time.perf_counter()
         self.first_token = self.first_token or self.last_token
         self.completion_tokens += len(done.tokens)
+        self.by_width += [0] * (done.drafted + 1 - len(self.by_width))
+        self.by_width[done.drafted] += 1
         if not done.drafted:
             return
         self.rounds += 1
@@ -65,6 +68,7 @@ class Stats:
             tokens_per_round=self.round_tokens / self.rounds if self.rounds else 0.0,
             acceptance=accepted / drafted if drafted else 0.0,
             acceptance_by_position=tuple(a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True)),
+            rounds_by_width=tuple(self.by_width),
             prefill_s=prefilled - self.started,
             first_token_s=(self.first_token or now) - self.started,
             total_s=now - self.started,

@@ -1,0 +1,80 @@
+"""A block size that changes from round to round changes no text."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from dflash2_mlx.config import EngineParams, SamplingParams
+from dflash2_mlx.engine.adaptive import AdaptiveDrafter
+from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.events import Prefilling, Round
+from fakes import ScriptedDrafter, answer, tiny_drafter
+
+PROMPT = tuple((29 * i + 5) % 512 for i in range(20))
+SAMPLED = SamplingParams(temperature=0.9, seed=11, top_k=40, repetition_penalty=1.1)
+
+
+@dataclass
+class RandomWidths:
+    """A policy that chooses by chance, and checks what it is told."""
+
+    rng: random.Random
+    rows: int = 1
+    told: list[tuple[int, int]] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.rows = self.rng.choice([1, 1, 2, 5, 8])
+
+    def record(self, rows: int, accepted: int) -> None:
+        assert 0 <= accepted < rows <= self.rows
+        self.told.append((rows, accepted))
+        self.start()
+
+
+def rounds(target, drafter, sampling, max_tokens=60):
+    target.reset()
+    drafter.reset()
+    events = decode(target, drafter, PROMPT, sampling, EngineParams(max_tokens=max_tokens))
+    return [event for event in events if isinstance(event, Round)]
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("model_type", ["qwen3_5", "qwen3", "muse_glimmer"])
+@pytest.mark.parametrize("right", [0, 3, 7, None])
+def test_the_text_is_that_of_plain_decoding_and_the_policy_hears_of_every_round(target_of, model_type, sampling, right):
+    target = target_of(model_type)
+    plain = answer(target, None, PROMPT, sampling, max_tokens=60)
+    policy = RandomWidths(random.Random(right))
+    scripted = ScriptedDrafter([*PROMPT, *plain], right)
+    done = rounds(target, AdaptiveDrafter(scripted, policy), sampling)
+    assert [token for one in done for token in one.tokens] == plain
+    assert {one.drafted for one in done} > {0, 1}, "several widths were used"
+    heard = [(one.drafted + 1, len(one.tokens) - 1) for one in done[1:]]
+    assert policy.told == heard[: len(policy.told)] and len(heard) - len(policy.told) <= 1
+
+
+def test_a_real_drafter_may_rest_and_come_back(target_of):
+    target = target_of("qwen3_5")
+    plain = answer(target, None, PROMPT, max_tokens=120)
+    drafter = AdaptiveDrafter(tiny_drafter(target), RandomWidths(random.Random(1)))
+    assert [token for one in rounds(target, drafter, SamplingParams(), 120) for token in one.tokens] == plain
+
+
+def test_an_answer_closed_at_any_event_leaves_caches_that_go_on_to_the_same_text(target_of):
+    target = target_of("qwen3_5")
+    plain = answer(target, None, PROMPT, max_tokens=30)
+    for count in range(1, 25):
+        drafter = tiny_drafter(target)
+        adaptive = AdaptiveDrafter(drafter, RandomWidths(random.Random(count)))
+        target.reset()
+        events = decode(target, adaptive, PROMPT, SamplingParams(), EngineParams(max_tokens=30))
+        taken = [next(events) for _ in range(count)]
+        events.close()
+        seen = [token for event in taken if isinstance(event, Round) for token in event.tokens]
+        if seen:
+            assert drafter.cache.position == target.position == len(PROMPT) + len(seen) - 1
+        prompt = (*PROMPT, *seen)
+        follow = decode(target, adaptive, prompt, SamplingParams(), EngineParams(max_tokens=30 - len(seen)))
+        rest = [event for event in follow if not isinstance(event, Prefilling)]
+        assert [*seen, *(token for event in rest if isinstance(event, Round) for token in event.tokens)] == plain
