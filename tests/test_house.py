@@ -23,7 +23,7 @@ LAYERS = (
     ("loading", "downloads", "fit", "prefix"),
     ("session", "room"),
     ("worker", "api"),
-    ("bench", "server"),
+    ("bench", "server", "chat"),
     ("cli",),
     ("__init__", "__main__"),
 )

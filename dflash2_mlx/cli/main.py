@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dflash2_mlx import __version__
+from dflash2_mlx.cli.chat import chat
 from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
 from dflash2_mlx.cli.models import models
@@ -29,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(generate)
+app.command()(chat)
 app.command()(doctor)
 app.command()(pull)
 app.command()(models)

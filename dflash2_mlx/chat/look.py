@@ -1,0 +1,61 @@
+"""What a terminal can show: colours, symbols, size. Knows the environment, nothing of what is shown."""
+
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "chat.code": "cyan",
+        "chat.link": "underline",
+        "chat.mark": "dim",
+        "chat.note": "dim",
+        "chat.error": "red",
+        "chat.prompt": "bold",
+        "chat.accepted": "green",
+    }
+)
+COLOURLESS = {"chat.code": "bold", "chat.error": "bold", "chat.accepted": "underline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """live: lines on screen can be redrawn. colour: other than the terminal's own. unicode: symbols beyond ASCII."""
+
+    live: bool
+    colour: bool
+    unicode: bool
+
+    @property
+    def theme(self) -> Theme:
+        """The styles that the chat uses by name."""
+        return THEME if self.colour else Theme({**THEME.styles, **COLOURLESS}, inherit=False)
+
+    def symbol(self, pretty: str, plain: str) -> str:
+        """`pretty` where the terminal can show it."""
+        return pretty if self.unicode else plain
+
+
+def look_of(stdin: TextIO | None, stdout: TextIO, environment: Mapping[str, str], *, colour: bool = True) -> Look:
+    """How to look here. stdin None: closed by the caller. colour False: the user wants none."""
+    live = stdin is not None and stdin.isatty() and stdout.isatty() and (environment.get("TERM") or "dumb") != "dumb"
+    return Look(live, live and colour and not environment.get("NO_COLOR"), _unicode(stdout, environment))
+
+
+def terminal_size() -> os.terminal_size:
+    """Columns and rows right now."""
+    return shutil.get_terminal_size((80, 24))
+
+
+def _unicode(stdout: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether locale and stream are UTF-8. A Mac without a locale is one reached by ssh: UTF-8 all the same."""
+    if (stdout.encoding or "").lower().replace("-", "") != "utf8":
+        return False
+    names = (environment.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next((name for name in names if name), "UTF-8" if platform.system() == "Darwin" else "C")
+    return "utf8" in locale.lower().replace("-", "")

@@ -1,0 +1,123 @@
+"""Where the chat happens: a terminal that can redraw, or pipes. Knows screen and views, nothing of turns."""
+
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from rich.text import Text
+
+from dflash2_mlx.chat.layout import Flow
+from dflash2_mlx.chat.screen import Screen
+from dflash2_mlx.chat.status import wrapped
+from dflash2_mlx.chat.view import PlainView, ScreenView, Showing, View
+
+
+class Stage(Protocol):
+    """What the chat says and shows goes through here."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person sits there."""
+
+    @property
+    def accepted_mark(self) -> str | None:
+        """What accepted draft tokens look like; None where they look like all others."""
+
+    def say(self, text: str) -> None:
+        """Talk, as opposed to an answer."""
+
+    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Names and what they mean."""
+
+    def fail(self, text: str) -> None:
+        """Why something was not done."""
+
+    def numbers(self, parts: Sequence[str]) -> None:
+        """The line about an answer."""
+
+    def gap(self) -> None:
+        """An empty line between turns."""
+
+    def view(self, showing: Showing) -> View:
+        """Where the next answer goes."""
+
+    def control(self, codes: str) -> bool:
+        """Send the terminal a control sequence; False where there is none."""
+
+
+class TerminalStage:
+    """A terminal that can redraw lines."""
+
+    interactive = True
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    @property
+    def accepted_mark(self) -> str | None:
+        return "Green" if self._screen.look.colour else "Underlined"
+
+    def say(self, text: str) -> None:
+        self._screen.say(text)
+
+    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
+        margin = _margin(rows)
+        for name, meaning in rows:
+            flow = Flow(self._screen.width, Text(name.ljust(margin)), Text(" " * margin))
+            lines = flow.add(Text(meaning))
+            self._screen.show([Text("", "chat.note").append_text(line) for line in (*lines, *flow.close())])
+
+    def fail(self, text: str) -> None:
+        self._screen.say(text, "chat.error")
+
+    def numbers(self, parts: Sequence[str]) -> None:
+        separator = self._screen.look.symbol("·", "-")
+        self.gap()
+        self.say("\n".join(wrapped(parts, separator, self._screen.width)))
+
+    def gap(self) -> None:
+        self._screen.say("")
+
+    def view(self, showing: Showing) -> View:
+        return ScreenView(self._screen, showing)
+
+    def control(self, codes: str) -> bool:
+        self._screen.control(codes)
+        return True
+
+
+class PlainStage:
+    """Answers to `out`, everything else to `talk`, no control sequences. interactive: a terminal nevertheless."""
+
+    accepted_mark = None
+
+    def __init__(self, out: TextIO, talk: TextIO, *, interactive: bool) -> None:
+        self._out, self._talk = out, talk
+        self.interactive = interactive
+
+    def say(self, text: str) -> None:
+        print(text, file=self._talk, flush=True)
+
+    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
+        margin = _margin(rows)
+        self.say("\n".join(f"{name:<{margin}}{meaning}" for name, meaning in rows))
+
+    def fail(self, text: str) -> None:
+        print(f"dflash2-mlx: {text}", file=self._talk, flush=True)
+
+    def numbers(self, parts: Sequence[str]) -> None:
+        if self.interactive:
+            self.say(f"[{', '.join(parts)}]")
+
+    def gap(self) -> None:
+        if self.interactive:
+            self.say("")
+
+    def view(self, showing: Showing) -> View:
+        return PlainView(self._out, self._talk, thinking=showing.thinking)
+
+    def control(self, codes: str) -> bool:
+        return False
+
+
+def _margin(rows: Sequence[tuple[str, str]]) -> int:
+    return max(len(name) for name, _ in rows) + 2

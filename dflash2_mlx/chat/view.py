@@ -1,0 +1,174 @@
+"""Shows one answer while it comes. Knows events, Markdown and the screen; a plain view for pipes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from rich.text import Text
+
+from dflash2_mlx.chat.accepted import Attribution
+from dflash2_mlx.chat.markdown import MarkdownStream, PlainStream
+from dflash2_mlx.chat.screen import Screen
+from dflash2_mlx.events import Channel, Delta, Prefilling, Round
+
+_REDRAW_S = 1 / 30
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: None}
+
+
+class Stream(Protocol):
+    """Text in, lines out."""
+
+    def open(self) -> list[Text]: ...
+    def finish(self) -> list[Text]: ...
+    def leave(self, width: int) -> None: ...
+
+
+class View(Protocol):
+    """Where an answer goes."""
+
+    def prefilling(self, event: Prefilling) -> None:
+        """So much of the prompt is read."""
+
+    def round(self, event: Round) -> None:
+        """The tokens whose text comes next."""
+
+    def delta(self, event: Delta) -> None:
+        """A piece of text."""
+
+    def finish(self) -> None:
+        """Nothing more is coming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """thinking: show it, or only that it happens. attribution: colour accepted tokens instead of reading Markdown."""
+
+    thinking: bool = True
+    attribution: Attribution | None = None
+
+
+class ScreenView:
+    """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second."""
+
+    def __init__(self, screen: Screen, showing: Showing, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen, self._showing, self._clock = screen, showing, clock
+        self._channel: Channel | None = None
+        self._stream: Stream | None = None
+        self._waiting: list[tuple[str, str | None]] = []  # text that is not drawn yet, and its style
+        self._drawn = float("-inf")
+        self._thought = 0  # tokens
+        self._began: float | None = None  # the first round
+        screen.resized()
+
+    def prefilling(self, event: Prefilling) -> None:
+        if self._channel is None and event.done < event.total - 1:
+            self._screen.show([], [Text(f"reading {event.done} of {event.total} tokens", "chat.note")])
+
+    def round(self, event: Round) -> None:
+        if self._showing.attribution:
+            self._showing.attribution.add(event)
+        self._began = self._clock() if self._began is None else self._began
+        if self._channel in (None, "reasoning"):
+            self._thought += len(event.tokens)
+
+    def delta(self, event: Delta) -> None:
+        lines: list[Text] = []
+        if event.channel != self._channel:
+            lines = self._leave_channel()
+            self._enter(event.channel, lines)
+        attribution = self._showing.attribution
+        if attribution:
+            runs = [(text, "chat.accepted" if drafted else "") for text, drafted in attribution.pieces(event)]
+            self._waiting += [(shown(text), style) for text, style in runs]
+        else:
+            self._waiting.append((shown(event.text), None))
+        if lines or self._clock() - self._drawn >= _REDRAW_S:
+            self._draw(lines)
+
+    def finish(self) -> None:
+        self._draw(self._leave_channel())
+
+    def _enter(self, channel: Channel, lines: list[Text]) -> None:
+        if self._channel is not None and lines:
+            lines.append(Text())
+        self._channel = channel
+        look, width = self._screen.look, self._screen.width
+        if channel == "reasoning":
+            bar = look.symbol("│ ", "| ")
+            self._stream = PlainStream(width, bar, "dim") if self._showing.thinking else None
+        elif self._showing.attribution:
+            self._stream = PlainStream(width)
+        else:
+            marks = (look.symbol("•", "*"), look.symbol("│", "|"), look.symbol("─", "-"))
+            self._stream = MarkdownStream(width, *marks)
+
+    def _leave_channel(self) -> list[Text]:
+        """The last lines of the current channel."""
+        lines = self._push()
+        if self._stream:
+            return lines + self._stream.finish()
+        if self._channel == "reasoning":
+            return [Text(f"thought for {self._elapsed} (/think show)", "chat.note")]
+        return lines
+
+    @property
+    def _elapsed(self) -> str:
+        return f"{self._clock() - (self._began or 0):.1f} s, {self._thought} tokens"
+
+    def _push(self) -> list[Text]:
+        """The lines that the waiting text completes, after the screen's width was looked at."""
+        if self._screen.resized() and self._stream:
+            self._stream.leave(self._screen.width)
+        waiting, self._waiting = self._waiting, []
+        lines: list[Text] = []
+        for text, style in waiting:
+            if isinstance(self._stream, MarkdownStream):
+                lines += self._stream.push(text)
+            elif isinstance(self._stream, PlainStream):
+                lines += self._stream.push(text, style)
+        return lines
+
+    def _draw(self, lines: Sequence[Text]) -> None:
+        final = [*lines, *self._push()]
+        if self._stream:
+            live = self._stream.open()
+        else:
+            live = [Text(f"thinking, {self._elapsed}", "chat.note")] if self._channel == "reasoning" else []
+        self._screen.show(final, live)
+        self._drawn = self._clock()
+
+
+class PlainView:
+    """An answer in a pipe, or on a terminal that cannot redraw: thinking to stderr, the answer to stdout."""
+
+    def __init__(self, out: TextIO, talk: TextIO, *, thinking: bool) -> None:
+        self._out, self._talk, self._thinking = out, talk, thinking
+        self._open: TextIO | None = None
+
+    def prefilling(self, event: Prefilling) -> None:
+        pass
+
+    def round(self, event: Round) -> None:
+        pass
+
+    def delta(self, event: Delta) -> None:
+        stream = self._talk if event.channel == "reasoning" else self._out
+        if stream is self._talk and not self._thinking:
+            return
+        if self._open not in (None, stream):
+            self.finish()
+        stream.write(shown(event.text) if stream.isatty() else event.text)
+        stream.flush()
+        self._open = None if event.text.endswith("\n") else stream
+
+    def finish(self) -> None:
+        if self._open:
+            self._open.write("\n")
+            self._open.flush()
+        self._open = None
+
+
+def shown(text: str) -> str:
+    """`text` without control characters: a model must not steer the terminal."""
+    return text.translate(_CONTROLS)

@@ -1,0 +1,44 @@
+"""A chat without a terminal: lines go in, what was said and shown comes out."""
+
+import io
+from collections.abc import Iterable
+
+from dflash2_mlx.chat.keys import Keyboard
+from dflash2_mlx.chat.loop import Chat, Reports
+from dflash2_mlx.chat.settings import Settings
+from dflash2_mlx.chat.stage import PlainStage
+from dflash2_mlx.cli.report import stat_lines
+from dflash2_mlx.config import EngineParams, SamplingParams
+
+
+class Script:
+    """A reader that hands over given lines and remembers what stood in the prompt."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self.prefills: list[str] = []
+
+    def read(self, prefill: str = "") -> str:
+        self.prefills.append(prefill)
+        line = next(self._lines, None)
+        if line is None:
+            raise EOFError
+        return line
+
+
+class Talk:
+    """A chat over `session`."""
+
+    def __init__(self, session, *, interactive: bool = False) -> None:
+        self.out, self.err = io.StringIO(), io.StringIO()
+        stage = PlainStage(self.out, self.err, interactive=interactive)
+        settings = Settings(SamplingParams(), EngineParams())
+        reports = Reports(stat_lines, lambda: ["pairs"])
+        self.chat = Chat(session, settings, stage, Keyboard(live=False), reports)
+
+    def hear(self, *lines: str) -> str:
+        """Run the lines; what was said meanwhile."""
+        before = len(self.err.getvalue())
+        for line in lines:
+            self.chat.hear(line)
+        return self.err.getvalue()[before:]
