@@ -73,7 +73,8 @@ class Summary:
     rounds, drafted, accepted, tokens_per_round and acceptance count rounds with a draft only, after any cut.
     block_size is the widest block; rounds_by_width[i]: rounds of i + 1 rows, plain steps and the first token at 0.
     acceptance_by_position[i]: share of drafts whose token i was kept, among those that had a token i.
-    prefill_rate: tokens that had to be run, not cached ones. decode_rate: all tokens over the time after prefill.
+    prefill_rate: prompt tokens that were not cached, over the time to the first token, which their last pass gives.
+    decode_rate: the tokens after the first over the time they took.
     """
 
     mode: str
@@ -92,7 +93,6 @@ class Summary:
     acceptance: float
     acceptance_by_position: tuple[float, ...]
     rounds_by_width: tuple[int, ...]
-    prefill_s: float
     first_token_s: float
     total_s: float
     prefill_rate: float

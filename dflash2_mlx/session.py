@@ -207,7 +207,6 @@ class _Answer:
                 if isinstance(event, Ended):
                     reason = event.reason
                 elif isinstance(event, Prefilling):
-                    self._stats.mark_prefilled()
                     yield event
                 else:
                     self._committed += event.tokens

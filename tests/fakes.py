@@ -164,6 +164,13 @@ class ToyTarget:
             self.position += len(tokens)
             yield len(tokens), mx.zeros((len(tokens), 1))
 
+    def rows_at_once(self, rows: int) -> int:
+        return rows
+
+    def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
+        self.position += len(tokens)
+        return Forward(self._table[mx.array(tokens[-1:])], mx.zeros((len(tokens), 1)))
+
     def verify(self, block: mx.array) -> Forward:
         self._rows = block.shape[0]
         return Forward(self._table[block], mx.zeros((block.shape[0], 1)))

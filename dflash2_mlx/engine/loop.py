@@ -35,12 +35,12 @@ def decode(
     yield from take_in(target, drafter, prompt, params.prefill_chunk)
     sampler = Sampler(sampling, target.vocab_size, prompt)
     steps, rounds = PlainSteps(target, drafter, sampler), _Rounds(target, drafter, sampler, params)
-    answer = Progress(mx.array([prompt[-1]], dtype=mx.int32), room, params.end_tokens)
+    answer = Progress(room, params.end_tokens)
 
     def width() -> int:
         return min(params.block_size or drafter.block_size, answer.left)
 
-    yield from steps.run(answer, lambda: width() == 1)  # the first token needs no draft
+    yield from steps.begin(answer, prompt[target.position :], lambda: width() == 1)  # the first token needs no draft
     while answer.reason is None:
         yield from rounds.run(answer, width)
         if answer.reason is None:

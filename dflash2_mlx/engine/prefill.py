@@ -11,6 +11,8 @@ from dflash2_mlx.events import FinishReason, Prefilling
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.targets.base import Target
 
+_TAIL_ROWS = 256  # the prompt's last tokens, taken in by the pass that gives the first token
+
 
 class Drafter(Protocol):
     """Proposes tokens after an anchor, given the features of the positions before it."""
@@ -51,15 +53,17 @@ def room_for(prompt: Sequence[int], context_limit: int, params: EngineParams) ->
 def take_in(
     target: Target, drafter: Drafter | None, prompt: Sequence[int], chunk: int, end: int | None = None
 ) -> Iterator[Prefilling]:
-    """Bring the first `end` prompt tokens, None = all but the last, into the target's cache and the drafter's sight.
+    """Bring the first `end` prompt tokens into the target's cache and the drafter's sight.
 
-    The last token is the first anchor. Tokens that the cache already holds are not run again.
+    end None: all but those that the first step takes along. Tokens that the cache already holds are not run again.
     """
     start = target.position
-    tokens = prompt[start : len(prompt) - 1 if end is None else end]
+    assert start < len(prompt), f"{start} of {len(prompt)} prompt tokens are in the cache: none is left to run"
+    if end is None:
+        end = len(prompt) - target.rows_at_once(min(len(prompt) - start, chunk, _TAIL_ROWS))
     keep = drafter.context_rows if drafter else 0
     yield Prefilling(start, len(prompt))
-    for done, features in target.prefill(tokens, chunk=chunk, keep=keep):
+    for done, features in target.prefill(prompt[start:end], chunk=chunk, keep=keep):
         if drafter and features is not None:
             drafter.observe(features, target.position)
         yield Prefilling(start + done, len(prompt))

@@ -19,13 +19,8 @@ class Stats:
     accepted_at: list[int] = field(default_factory=list)
     by_width: list[int] = field(default_factory=list)  # rounds of i + 1 rows
     started: float = field(default_factory=time.perf_counter)
-    prefilled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
-
-    def mark_prefilled(self) -> None:
-        """The prompt is in the cache."""
-        self.prefilled = time.perf_counter()
 
     def add(self, done: Round) -> None:
         """Count one round, cut already. The first token and other rounds without a draft are no drafted rounds."""
@@ -48,10 +43,10 @@ class Stats:
     def summary(self, setting: "Setting", peak_bytes: int) -> Summary:
         """All numbers, for an answer generated under `setting`."""
         now = time.perf_counter()
-        prefilled = self.prefilled or now
+        first = self.first_token or now
         drafted, accepted = sum(self.drafted_at), sum(self.accepted_at)
-        decode_s = (self.last_token or now) - prefilled
-        run = self.prompt_tokens - 1 - self.cached_tokens  # the last prompt token is the first anchor
+        decode_s = (self.last_token or now) - first
+        run = self.prompt_tokens - self.cached_tokens
         return Summary(
             mode=setting.mode,
             block_size=setting.block_size,
@@ -69,11 +64,10 @@ class Stats:
             acceptance=accepted / drafted if drafted else 0.0,
             acceptance_by_position=tuple(a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True)),
             rounds_by_width=tuple(self.by_width),
-            prefill_s=prefilled - self.started,
-            first_token_s=(self.first_token or now) - self.started,
+            first_token_s=first - self.started,
             total_s=now - self.started,
-            prefill_rate=_rate(run, prefilled - self.started),
-            decode_rate=_rate(self.completion_tokens, decode_s),
+            prefill_rate=_rate(run, first - self.started),
+            decode_rate=_rate(self.completion_tokens - 1, decode_s),
             peak_bytes=peak_bytes,
         )
 

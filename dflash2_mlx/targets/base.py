@@ -43,6 +43,15 @@ class Target(Protocol):
         The features of all its tokens where `keep` is None; None where it is 0. Closing it at any chunk is safe.
         """
 
+    def rows_at_once(self, rows: int) -> int:
+        """How many of `rows` tokens one pass may take at this depth."""
+
+    def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
+        """Take in the last `tokens` of a prompt, at most `rows_at_once`; nothing is evaluated.
+
+        Logits [1, V] of the last one; features of the last `keep`, as `prefill` gives them.
+        """
+
     def verify(self, block: mx.array) -> Forward:
         """Run over the rows of `block` [b]; nothing is evaluated. `commit` must follow before the next call."""
 
@@ -121,7 +130,7 @@ class LayeredTarget:
         assert self._block_rows == 0, "a verified block was not committed"
         done, total = 0, len(tokens)
         while done < total:
-            end = min(total, done + self._chunk_rows(chunk))
+            end = min(total, done + self.rows_at_once(chunk))
             hidden, features = self._run(mx.array(list(tokens[done:end])), keep=keep)
             # without features the last layer's output must be evaluated too, or the graph would grow
             mx.eval(hidden[-1:], [] if features is None else features, [layer.state for layer in self._caches])
@@ -129,6 +138,18 @@ class LayeredTarget:
             self.cache.position += end - done
             done = end
             yield done, features
+
+    def rows_at_once(self, rows: int) -> int:
+        """See Target.rows_at_once. Attention scores take heads * rows * depth * 4 bytes."""
+        depth = self.position + rows
+        return min(rows, max(_SMALLEST_CHUNK, _SCORE_BYTES // (4 * self._heads * depth)))
+
+    def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
+        """See Target.enter."""
+        assert self._block_rows == 0, "a verified block was not committed"
+        hidden, features = self._run(mx.array(list(tokens)), keep=keep)
+        self.cache.position += len(tokens)
+        return Forward(self._logits(self._model.norm(hidden[-1:])), features)
 
     def verify(self, block: mx.array) -> Forward:
         """See Target.verify."""
@@ -162,11 +183,6 @@ class LayeredTarget:
         features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if outputs else None
         # squeezing is a view, indexing with [0] would copy
         return hidden.squeeze(0), None if features is None else features.squeeze(0)
-
-    def _chunk_rows(self, chunk: int) -> int:
-        """Rows of the next prefill chunk: fewer the deeper the cache, since scores take heads * rows * depth * 4 B."""
-        depth = self.position + chunk
-        return min(chunk, max(_SMALLEST_CHUNK, _SCORE_BYTES // (4 * self._heads * depth)))
 
     def _make_caches(self) -> list[Any]:
         from mlx_lm.models.cache import make_prompt_cache

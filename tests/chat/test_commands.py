@@ -162,8 +162,8 @@ def test_only_bursts_of_characters_are_pastes():
 def finished(reason, *, rounds=40):
     """The end of an answer of 200 tokens to a prompt of 40, 20 of them cached."""
     words = ("drafted", 5, "why", None if rounds else "no drafter", "greedy", None)
-    counts = (40, 20, 200, rounds, 160, 130, 4.25, 0.8125, ())
-    return Finished(reason, None, Summary(*words, *counts, 0.1, 0.2, 3.0, 100.0, 61.34, 2**30))
+    counts = (40, 20, 200, rounds, 160, 130, 4.25, 0.8125, (), ())
+    return Finished(reason, None, Summary(*words, *counts, 0.2, 3.0, 100.0, 61.34, 2**30))
 
 
 def test_the_line_about_an_answer_has_its_numbers():

@@ -85,7 +85,25 @@ def test_a_prompt_in_two_calls_equals_one(target):
 def test_chunks_shrink_with_depth_so_that_scores_stay_small():
     target = tiny_target("qwen3")
     target._heads = 1024
-    assert target._chunk_rows(2048) == 128
+    assert target.rows_at_once(2048) == 128
     target.cache.position = 10**6
-    assert target._chunk_rows(2048) == 64
-    assert target._chunk_rows(3) == 3
+    assert target.rows_at_once(2048) == 64
+    assert target.rows_at_once(3) == 3
+
+
+@pytest.mark.parametrize("before", [0, 1, 10, 29])
+@pytest.mark.parametrize("keep", [None, 4])
+def test_the_last_tokens_of_a_prompt_bring_the_logits_after_it_and_their_features(target, before, keep):
+    features = whole(target)
+    expected = target.verify(mx.array([7])).logits
+    target.reset()
+    list(target.prefill(PROMPT[:before], chunk=8, keep=0))
+    forward = target.enter(PROMPT[before:], keep=keep)
+    tail = 30 - before if keep is None else min(keep, 30 - before)
+    assert forward.logits.shape[0] == 1 and target.position == 30
+    assert mx.array_equal(forward.features, features[30 - tail :])
+    assert mx.array_equal(target.verify(mx.array([7])).logits, expected)
+    target.rollback()
+    target.reset()
+    list(target.prefill(PROMPT[:-1], chunk=2048, keep=0))
+    assert mx.array_equal(forward.logits, target.verify(mx.array(PROMPT[-1:])).logits)
