@@ -11,9 +11,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from dflash2_mlx.server.chat import read_chat
+from dflash2_mlx.server.completions import read_completion
 from dflash2_mlx.server.errors import ApiError, explain
-from dflash2_mlx.server.exchange import Desk, Exchange
+from dflash2_mlx.server.exchange import Counter, Desk, Exchange
 from dflash2_mlx.server.guards import Guards
+from dflash2_mlx.server.messages import count_tokens, read_messages
+from dflash2_mlx.server.responses import read_response
 from dflash2_mlx.server.status import Status
 
 
@@ -29,6 +32,10 @@ def build_app(desk: Desk) -> Starlette:
         Route("/v1/models/status", status.models_status, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
         Route("/v1/chat/completions", Exchange(desk, read_chat), methods=["POST"]),
+        Route("/v1/completions", Exchange(desk, read_completion), methods=["POST"]),
+        Route("/v1/messages", Exchange(desk, read_messages), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Counter(desk, count_tokens), methods=["POST"]),
+        Route("/v1/responses", Exchange(desk, read_response), methods=["POST"]),
     ]
     app = Starlette(
         routes=routes,

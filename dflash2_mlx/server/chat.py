@@ -127,8 +127,8 @@ class ChatWriter:
         return [self._chunk({})] if self._opened else self._open([])
 
     def read(self, event: "Event") -> list[Frame]:
+        self._tally.see(event)
         if isinstance(event, Round):
-            self._tally.add(event)
             self._entries += shown(event, self._served.end_tokens)
             return self._open([])
         if isinstance(event, Delta):

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from dflash2_mlx.events import Finished, Prefilling
-from dflash2_mlx.server.body import ClientGoneError, parse_object, read_body
+from dflash2_mlx.server.body import ClientGoneError, JsonObject, parse_object, read_body
 from dflash2_mlx.server.dialect import Call, Dialect
 from dflash2_mlx.server.errors import ApiError, explain
 from dflash2_mlx.server.fields import ignored_header
@@ -26,6 +27,8 @@ from dflash2_mlx.worker import CancelledError, EngineGoneError, Failed, QueueFul
 if TYPE_CHECKING:
     from dflash2_mlx.worker import Update
 
+Read = TypeVar("Read")
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _logger = logging.getLogger("dflash2_mlx.server")
 _OPEN_FACTOR = 2  # exchanges open at once, as a multiple of what the queue and the engine hold
 
@@ -74,7 +77,9 @@ class Exchange:
 
     async def _serve(self, reply: "_Reply", receive: Receive) -> None:
         try:
-            call = await self._prepare(reply.scope, receive)
+            self._desk.totals.requests += 1
+            self._desk.check_room()
+            call = await prepared(self._desk, reply.scope, receive, self._dialect)
             async with _updates(self._desk, call, receive) as updates:
                 if call.stream:
                     await reply.stream(call, updates)
@@ -89,15 +94,16 @@ class Exchange:
             self._desk.totals.failed += 1
             await reply.refuse(known)
 
-    async def _prepare(self, scope: Scope, receive: Receive) -> Call:
-        """The checked request. Everything that can be refused is refused here, before any header is sent."""
-        self._desk.totals.requests += 1
-        served = self._desk.served()
-        self._desk.check_room()
-        declared = Headers(scope=scope).get("content-length")
-        body = await read_body(receive, declared, self._desk.settings.receive_s)
-        work = lambda: self._dialect(parse_object(body), served, self._desk.settings)  # noqa: E731
-        return await asyncio.get_running_loop().run_in_executor(self._desk.kitchen, work)
+
+async def prepared(
+    desk: Desk, scope: Scope, receive: Receive, read: Callable[[JsonObject, Served, Settings], Read]
+) -> Read:
+    """What `read` makes of the body. All that can be refused is refused here, before any header is sent."""
+    served = desk.served()
+    declared = Headers(scope=scope).get("content-length")
+    body = await read_body(receive, declared, desk.settings.receive_s)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(desk.kitchen, lambda: read(parse_object(body), served, desk.settings))
 
 
 @asynccontextmanager
@@ -160,7 +166,11 @@ class _Reply:
             if failure:
                 raise failure
             frames += _read(call, update)
-        await self._document(200, call.writer.fold(frames), ignored_header(call.ignored))
+        await self.document(call.writer.fold(frames), ignored_header(call.ignored))
+
+    async def document(self, document: Mapping[str, object], headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        """A whole reply."""
+        await self._document(200, document, headers)
         self.log("200")
 
     async def refuse(self, error: ApiError) -> None:
@@ -224,3 +234,19 @@ def _read(call: Call, update: "Update") -> list[Frame]:
 
 def _length(data: bytes) -> tuple[bytes, bytes]:
     return b"content-length", str(len(data)).encode()
+
+
+class Counter:
+    """The endpoint that counts a prompt's tokens; the engine is not asked."""
+
+    def __init__(self, desk: Desk, count: Callable[[JsonObject, Served, Settings], dict[str, object]]) -> None:
+        self._desk, self._count = desk, count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = _Reply(scope, send, self._desk)
+        try:
+            await reply.document(await prepared(self._desk, scope, receive, self._count))
+        except ClientGoneError:
+            reply.log("gone")
+        except Exception as error:
+            await reply.refuse(explain(error))

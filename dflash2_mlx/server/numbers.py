@@ -2,9 +2,13 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dflash2_mlx.events import Finished, Round, Summary
+from dflash2_mlx.events import Finished, Round, Summary, ToolCall
 from dflash2_mlx.server.served import Tokens
+
+if TYPE_CHECKING:
+    from dflash2_mlx.session import Event
 
 
 @dataclass(slots=True)
@@ -17,23 +21,28 @@ class Tally:
     tokens: list[int] = field(default_factory=list)
     first_token: float | None = None
     warnings: list[str] = field(default_factory=list)
+    _before: int = 0  # tokens before the last round
+    _thought: int | None = None  # tokens before the round that the answer began in
 
-    def add(self, done: Round) -> None:
-        """One round's tokens."""
-        if self.first_token is None:
-            self.first_token = time.perf_counter()
-        self.tokens += done.tokens
+    def see(self, event: "Event") -> None:
+        """Count a round's tokens, and notice where the answer proper begins."""
+        if isinstance(event, Round):
+            self.first_token = self.first_token or time.perf_counter()
+            self._before = len(self.tokens)
+            self.tokens += event.tokens
+        elif self._thought is None and (isinstance(event, ToolCall) or getattr(event, "channel", "") == "answer"):
+            self._thought = self._before
 
     @property
     def reasoning_tokens(self) -> int:
-        """Tokens up to and with the closing think tag; all of them where it never came."""
+        """Tokens up to and with the closing think tag; where the model wrote none, those before the answer."""
         if not self.reasons:
             return 0
         end = self.tokenizer.encode(self.tokenizer.think_end or "", add_special_tokens=False)
         for start in range(len(self.tokens) - len(end) + 1 if end else 0):
             if self.tokens[start : start + len(end)] == end:
                 return start + len(end)
-        return len(self.tokens)
+        return len(self.tokens) if self._thought is None else self._thought
 
     def usage(self, summary: Summary) -> dict[str, object]:
         """OpenAI's usage with seconds and rates. The first token and the total count from the request's arrival."""
