@@ -177,6 +177,12 @@ MaxContext = Annotated[
     ),
 ]
 MaxQueue = Annotated[int, typer.Option("--max-queue", help="Most requests that wait.", rich_help_panel=_SERVER)]
+PrefixCacheGb = Annotated[
+    float,
+    typer.Option(
+        "--prefix-cache-gb", help="Memory for what earlier requests began with; 0 = off.", rich_help_panel=_SERVER
+    ),
+]
 SseKeepAlive = Annotated[
     str,
     typer.Option(

@@ -40,6 +40,7 @@ def serve(
     max_context: options.MaxContext = None,
     max_queue: options.MaxQueue = 16,
     sse_keepalive: options.SseKeepAlive = "comment",
+    prefix_cache_gb: options.PrefixCacheGb = 4.0,
     effort_map: options.EffortMap = None,
     log_level: options.LogLevel = "info",
 ) -> None:
@@ -60,6 +61,7 @@ def serve(
         block_size=read_block_size(block_size),
         keep_alive=sse_keepalive,  # type: ignore[arg-type]
         served_name=served_model_name,
+        cache_bytes=read_gigabytes(prefix_cache_gb),
         effort_map=read_effort_map(effort_map or ()),
     )
     chosen, why = choose_model(model)
@@ -92,12 +94,16 @@ def banner(listening: "Listening", out: Out) -> None:
         f"model        {served.name}, context {served.context} tokens",
         f"drafter      {served.draft_name or 'none'}",
         f"drafting     {drafting}; block size {served.block_size} ({served.block_size_reason})",
-        f"memory       {gigabytes(served.weight_bytes)} of weights",
+        f"memory       {gigabytes(served.weight_bytes)} of weights, {_kept(settings.cache_bytes)}",
         f"key          {'needed' if settings.api_key else 'none'}",
         f"try          curl {listening.url}/v1/chat/completions{key} -d '{body}'",
     ]
     for line in [*lines, *(f"warning      {warning}" for warning in served.warnings)]:
         out.note(line)
+
+
+def _kept(cache_bytes: int) -> str:
+    return f"at most {gigabytes(cache_bytes)} of kept prefixes" if cache_bytes else "no prefixes are kept"
 
 
 def read_block_size(text: str) -> int | None:
@@ -107,6 +113,13 @@ def read_block_size(text: str) -> int | None:
     if not text.isdigit() or int(text) < 1:
         raise UsageError(f"block-size is {text!r}. Give auto, or a number of rows from 1 (plain decoding).")
     return int(text)
+
+
+def read_gigabytes(number: float) -> int:
+    """Bytes. Raises: UsageError."""
+    if not 0 <= number < 1e6:
+        raise UsageError(f"prefix-cache-gb is {number}. Give a number of gigabytes, or 0 to keep nothing.")
+    return int(number * 1e9)
 
 
 def read_effort_map(pairs: Sequence[str]) -> dict[str, str]:

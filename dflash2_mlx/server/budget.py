@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dflash2_mlx.engine.stats import Setting, Stats
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary, ToolCall
-from dflash2_mlx.server.dialect import Work
-from dflash2_mlx.server.served import Answering, Engine, Served
+from dflash2_mlx.server.dialect import Work, answering
+from dflash2_mlx.server.served import Engine, Served
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -47,17 +47,13 @@ def answering_within(request: "Request", budget: Budget) -> Work:
         assert isinstance(request.prompt, Prompt)
         stats = Stats(prompt_tokens=len(request.prompt.tokens))
         thought: list[int] = []
-        with closing(_relay(engine.session, request)) as events:
+        with closing(answering(request)(engine)) as events:
             done = yield from _until_over(events, thought, budget, stats)
         if not done:
-            with closing(_relay(engine.session, _rest(request, thought, budget))) as events:
+            with closing(answering(_rest(request, thought, budget))(engine)) as events:
                 yield from _with_both(events, stats)
 
     return work
-
-
-def _relay(session: Answering, request: "Request") -> "Generator[Event, None, None]":
-    yield from session.stream(request)
 
 
 def _until_over(
@@ -92,7 +88,11 @@ def _rest(request: "Request", thought: list[int], budget: Budget) -> "Request":
     room = max(0, budget.context - len(tokens))
     most = request.engine.max_tokens
     left = room if most is None else min(room, max(0, most - len(thought)))
-    return replace(request, prompt=Prompt(tokens, "answer"), engine=replace(request.engine, max_tokens=left))
+    return replace(
+        request,
+        prompt=Prompt(tokens, "answer", request.prompt.boundaries),
+        engine=replace(request.engine, max_tokens=left),
+    )
 
 
 def _with_both(events: "Generator[Event, None, None]", stats: Stats) -> "Generator[Event, None, None]":

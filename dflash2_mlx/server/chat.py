@@ -48,7 +48,7 @@ def read_chat(document: JsonObject, served: Served, settings: Settings) -> Call:
     logprobs = top_count(body.logprobs, body.top_logprobs)
     sampling = sampling_params(body, served, logprobs)
     text = TextParams(stop=stops(body.stop), tools=tools)
-    prompt = served.chat.render(conversation(body.messages), tools=tools or None, reasoning=word)
+    prompt = served.render(conversation(body.messages), tools, word)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     engine = engine_params(len(prompt.tokens), getattr(body, name), served, settings, name)
     tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))

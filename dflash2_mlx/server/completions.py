@@ -35,7 +35,7 @@ def read_completion(document: JsonObject, served: Served, settings: Settings) ->
             raise unsupported(name, "the text is continued once, and only the continuation is returned. Drop it.")
     if body.logprobs is not None and not 0 <= body.logprobs <= MAX_TOP_LOGPROBS:
         raise invalid(f"logprobs is {body.logprobs}. Give 0 to {MAX_TOP_LOGPROBS}.", "logprobs")
-    prompt = _prompt(body.prompt, served)
+    prompt = served.raw(_prompt(body.prompt, served))
     sampling = sampling_params(body, served, body.logprobs)
     engine = engine_params(len(prompt.tokens), body.max_tokens, served, settings)
     tally = Tally(served.tokenizer, reasons=False, warnings=list(served.warnings))

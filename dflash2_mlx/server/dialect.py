@@ -80,6 +80,9 @@ def answering(request: "Request") -> Work:
     """The work of answering `request`."""
 
     def work(engine: Engine) -> "Generator[Event, None, None]":
-        yield from engine.session.stream(request)
+        try:
+            yield from engine.session.stream(request)
+        finally:
+            engine.note_kept()
 
     return work

@@ -78,7 +78,7 @@ def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt
         raise unsupported("tool_choice", f"{str(choice)[:40]!r} cannot be enforced yet. Give auto or none.")
     offered = tuple(tools) if choice == "auto" else ()
     messages = conversation([*system_message(body.system), *chat_turns(body.messages)])
-    prompt = served.chat.render(messages, tools=offered or None, reasoning=_reasoning(body, served, settings))
+    prompt = served.render(messages, offered, _reasoning(body, served, settings))
     return prompt, offered
 
 

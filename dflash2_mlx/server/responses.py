@@ -47,7 +47,7 @@ def read_response(document: JsonObject, served: Served, settings: Settings) -> C
         raise invalid("reasoning.effort is no text. Give a word.", "reasoning", code="invalid_type")
     word = reasoning_word(effort, served, settings, "reasoning.effort")
     messages = conversation(chat_messages(body.input, body.instructions))
-    prompt = served.chat.render(messages, tools=tools or None, reasoning=word)
+    prompt = served.render(messages, tools, word)
     sampling = sampling_params(body, served)
     engine = engine_params(len(prompt.tokens), body.max_output_tokens, served, settings, "max_output_tokens")
     tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))

@@ -1,15 +1,16 @@
 """What is served: a session for the engine thread, and what the event loop may know of it. Names no array."""
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
 from dflash2_mlx.pairs import known_pair
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.text.prompt import PROBE, ChatFormat
+from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
+from dflash2_mlx.text.tags import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,7 @@ class Served:
     speculation_off: str | None
     weight_bytes: int
     warnings: tuple[str, ...] = ()
+    reuse: bool = False  # whether the session keeps prefixes, so that prompts should say where they may be cut
 
     @property
     def name(self) -> str:
@@ -67,13 +69,38 @@ class Served:
             return True
         return self.chat.render_text(PROBE) != self.chat.render_text(PROBE, reasoning="off")
 
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
+        """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError."""
+        render = self.chat.render_for_reuse if self.reuse else self.chat.render
+        return render(messages, tools=tools or None, reasoning=reasoning)
+
+    def raw(self, prompt: Prompt) -> Prompt:
+        """A prompt without a template, cut for reuse right before its last token."""
+        whole = len(prompt.tokens) - 1
+        return replace(prompt, boundaries=(whole,)) if self.reuse and whole else prompt
+
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What the session's prefix cache holds, and its budget."""
+
+    nbytes: int = 0
+    boundaries: int = 0
+    budget_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Engine:
-    """What jobs are given on the engine thread."""
+    """What jobs are given on the engine thread. `kept` is renewed there after each job, and may be read anywhere."""
 
     session: Answering
     served: Served
+    measure: Callable[[], Kept] = Kept
+    kept: Kept = field(default_factory=Kept)
+
+    def note_kept(self) -> None:
+        """Renew `kept`."""
+        self.kept = self.measure()
 
 
 def open_engine(load: LoadParams, settings: Settings) -> Engine:
@@ -100,8 +127,11 @@ def open_engine(load: LoadParams, settings: Settings) -> Engine:
         speculation_off=block.reason if block.rows == 1 else None,
         weight_bytes=pair.weight_bytes,
         warnings=(block.warning,) if block.warning else (),
+        reuse=settings.cache_bytes > 0,
     )
-    return Engine(Session(pair), served)
+    session = Session(pair, cache_bytes=settings.cache_bytes)
+    kept = session.prefixes
+    return Engine(session, served, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
 
 
 def _names(load: LoadParams, settings: Settings) -> tuple[str, ...]:

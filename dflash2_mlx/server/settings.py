@@ -19,10 +19,11 @@ MOST_BODY_BYTES = 32 * 2**20
 class Settings:
     """The settings of one server.
 
-    cors_origins: pages of these origins may call it (`*` = all). allowed_hosts: names beside the loopback's own that
-    a request may address it by. max_context: the most tokens of prompt and answer, None = the model's. effort_map:
-    a client's effort word -> ours. keep_alive_s, receive_s: seconds between signs of life, and a client's time to
-    send a request's head and each further piece of it.
+    cors_origins: pages of these origins may call it (`*` = all). allowed_hosts: names beside the loopback's own that a
+    request may address it by. max_context: the most tokens of prompt and answer, None = the model's. cache_bytes: what
+    prefixes of earlier requests may hold, 0 = nothing is kept. effort_map: a client's effort word -> ours.
+    keep_alive_s, receive_s: seconds between signs of life, and a client's time for a request's head and for each
+    further piece of it.
 
     Raises: UsageError for a value outside its range, or an address others can reach without a key.
     """
@@ -37,6 +38,7 @@ class Settings:
     block_size: int | None = None
     keep_alive: KeepAlive = "comment"
     served_name: str | None = None
+    cache_bytes: int = 0
     effort_map: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     keep_alive_s: float = 5.0
     receive_s: float = 30.0

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from dflash2_mlx import __version__
 from dflash2_mlx.server.errors import ApiError
 from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import Served
+from dflash2_mlx.server.served import Kept, Served
 
 _TROUBLE = {"failed": "engine_dead", "dead": "engine_dead", "stopped": "stopping", "loading": "loading"}
 
@@ -60,6 +60,7 @@ class Status:
                 "draft_acceptance": _share(totals.accepted, totals.drafted),
                 "rounds": totals.rounds,
                 **_model(worker.opened.served if worker.opened else None),
+                **_cache(worker.opened.kept if worker.opened else Kept()),
             }
         )
 
@@ -102,6 +103,14 @@ def _model(served: Served | None) -> Mapping[str, object]:
         "dflash_fallback_reason": off,
         "block_size": served.block_size,
         "block_size_reason": served.block_size_reason,
+    }
+
+
+def _cache(kept: Kept) -> Mapping[str, object]:
+    return {
+        "prefix_cache_bytes": kept.nbytes,
+        "prefix_cache_entries": kept.boundaries,
+        "prefix_cache_budget_bytes": kept.budget_bytes,
     }
 
 
