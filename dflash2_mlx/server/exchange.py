@@ -1,11 +1,11 @@
 """One request and its answer over ASGI: body in, job to the engine, frames out, gone clients noticed at any moment."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -106,7 +106,7 @@ async def prepared(
     return await loop.run_in_executor(desk.kitchen, lambda: read(parse_object(body), served, desk.settings))
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _updates(desk: Desk, call: Call, receive: Receive) -> AsyncIterator["asyncio.Queue[Update]"]:
     """The call's updates as they come, until its client goes away; the job is over or cancelled when this ends."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue["Update"]()
@@ -135,6 +135,7 @@ class _Reply:
     def __init__(self, scope: Scope, send: Send, desk: Desk) -> None:
         self.scope, self._send, self._desk = scope, send, desk
         self._started = False
+        self._written = time.monotonic()  # when the client last heard something
         self._arrived = time.perf_counter()
         self._done: Finished | None = None
 
@@ -146,16 +147,22 @@ class _Reply:
         await self._write(self._sign_of_life(call))
         failure: ApiError | None = None
         while self._done is None and failure is None:
-            try:
-                update = await asyncio.wait_for(updates.get(), self._desk.settings.keep_alive_s)
-            except TimeoutError:
-                await self._write(self._sign_of_life(call))
-                continue
+            update = await self._next(call, updates)
             failure = self._note(update)
             frames = call.writer.failed(failure) if failure else _read(call, update)
             await self._write(b"".join(map(encode, frames)))
         await self._write(DONE if call.writer.ends_with_done else b"", more=False)
         self.log(f"stream {failure.code}" if failure else "stream")
+
+    async def _next(self, call: Call, updates: "asyncio.Queue[Update]") -> "Update":
+        """The next update; signs of life are written while nothing else is, prefill progress included."""
+        while True:
+            left = self._written + self._desk.settings.keep_alive_s - time.monotonic()
+            if left > 0:
+                with contextlib.suppress(TimeoutError):
+                    return await asyncio.wait_for(updates.get(), left)
+            self._written = time.monotonic()
+            await self._write(self._sign_of_life(call))
 
     async def whole(self, call: Call, updates: "asyncio.Queue[Update]") -> None:
         """One document, folded from the frames that a stream would have had."""
@@ -225,6 +232,7 @@ class _Reply:
 
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         if data or not more:
+            self._written = time.monotonic()
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 

@@ -38,6 +38,7 @@ class Listening:
 
 def listen(settings: Settings) -> socket.socket:
     """A bound socket, before anything slow happens. Raises: ServeError where the address cannot be had."""
+    bound: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -45,7 +46,10 @@ def listen(settings: Settings) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen()
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise ServeError(_why_not(settings, error)) from None
     return bound
 
