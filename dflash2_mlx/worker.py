@@ -58,21 +58,36 @@ class Job(Generic[Opened]):
         deliver: "Callable[[Update], None]",
         worker: "Worker[Opened]",
     ) -> None:
-        self.work, self.deliver = work, deliver
+        self.work = work
         self.cancelled: Exception | None = None
-        self._worker = worker
+        self._deliver, self._worker = deliver, worker
+        self._speaking = threading.RLock()
+        self._over = False
 
     def cancel(self, reason: Exception | None = None) -> None:
-        """End the job at its next prefill chunk or round, or take it out of the queue. Any thread may ask."""
+        """Tell the receiver that it is over, at once; the work ends at its next prefill chunk or round.
+
+        Any thread may ask, and more than once.
+        """
         self.cancelled = self.cancelled or reason or CancelledError("the request was cancelled.")
         self._worker.forget(self)
+        self.end(_failure(self.cancelled))
 
     def say(self, update: "Update") -> None:
-        """Deliver; a receiver that cannot be reached any more is one that has cancelled."""
-        try:
-            self.deliver(update)
-        except Exception as error:
-            self.cancelled = self.cancelled or error
+        """Deliver, unless the last word was said; a receiver that cannot be reached any more has cancelled."""
+        with self._speaking:
+            if self._over:
+                return
+            try:
+                self._deliver(update)
+            except Exception as error:
+                self.cancelled = self.cancelled or error
+
+    def end(self, last: "Update") -> None:
+        """Deliver the last word, if it was not said yet."""
+        with self._speaking:
+            self.say(last)
+            self._over = True
 
 
 class Worker(Generic[Opened]):
@@ -137,10 +152,8 @@ class Worker(Generic[Opened]):
     def forget(self, job: Job[Opened]) -> None:
         """Take a cancelled job out of the queue, if it still waits there."""
         with self._wake:
-            if job not in self._waiting:
-                return
-            self._waiting.remove(job)
-        job.say(_failure(job))
+            if job in self._waiting:
+                self._waiting.remove(job)
 
     def stop(self, reason: Exception | None = None) -> None:
         """Accept nothing more and cancel everything; the thread ends once its current step is over."""
@@ -163,7 +176,7 @@ class Worker(Generic[Opened]):
                 last = self._answer(job, self.opened)
                 with self._wake:
                     self._current = None
-                job.say(last)
+                job.end(last)
         except BaseException as error:  # the thread is over, whatever it was: say so, and leave nobody waiting
             self.error = error
             if self.opened is not None:
@@ -197,7 +210,9 @@ class Worker(Generic[Opened]):
             if not isinstance(error, DFlash2Error):
                 _logger.exception("a request failed")
             job.cancelled = job.cancelled or error
-        return _failure(job) if job.cancelled or last is None else last
+        if job.cancelled:
+            return _failure(job.cancelled)
+        return last or _failure(RuntimeError("the engine ended an answer without finishing it"))
 
     def _close(self) -> None:
         with self._wake:
@@ -206,12 +221,10 @@ class Worker(Generic[Opened]):
             self._current = None
             self._waiting.clear()
         for job in jobs:
-            job.cancelled = job.cancelled or EngineGoneError("the engine has stopped. Look at /health.")
-            job.say(_failure(job))
+            job.end(_failure(EngineGoneError("the engine has stopped. Look at /health.")))
 
 
-def _failure(job: Job[Opened]) -> Failed:
-    """The last word of a job that did not finish."""
-    error = job.cancelled or RuntimeError("the engine ended an answer without finishing it")
-    error.__traceback__ = error.__cause__ = error.__context__ = None  # frames would keep arrays alive elsewhere
+def _failure(error: Exception) -> Failed:
+    """The last word of a job that did not finish. Frames would keep arrays alive on another thread."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     return Failed(error)

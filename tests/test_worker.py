@@ -119,6 +119,24 @@ def test_the_queue_is_bounded_and_a_place_comes_free_again(worker):
     assert [r.last for r in (running, waiting[0], waiting[2], extra)] == [DONE] * 4
 
 
+def test_a_cancelled_job_is_over_at_once_even_in_a_long_step(worker):
+    gate = threading.Event()
+
+    def work(opened):
+        yield Prefilling(0, 9)
+        gate.wait(5)
+        yield Round((1,), 0, 0)
+        yield DONE
+
+    receiver = submit(worker, work)
+    wait_for(lambda: len(receiver.updates) == 1)
+    receiver.job.cancel()
+    assert isinstance(receiver.last.error, CancelledError) and worker.active == 1
+    gate.set()
+    wait_for(lambda: worker.active == 0)
+    assert len(receiver.updates) == 2 and submit(worker, says(DONE)).last == DONE
+
+
 def test_a_cancelled_job_ends_at_its_next_event_and_its_work_is_closed(worker):
     closed = threading.Event()
 
@@ -134,7 +152,8 @@ def test_a_cancelled_job_ends_at_its_next_event_and_its_work_is_closed(worker):
     wait_for(lambda: len(receiver.updates) > 2)
     receiver.job.cancel()
     assert isinstance(receiver.last, Failed) and isinstance(receiver.last.error, CancelledError)
-    assert closed.is_set() and worker.active == 0 and worker.state == "ready"
+    wait_for(lambda: closed.is_set() and worker.active == 0)
+    assert worker.state == "ready"
 
 
 def test_a_job_that_raises_ends_alone_and_its_error_carries_no_frames(worker):

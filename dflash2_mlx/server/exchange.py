@@ -233,7 +233,12 @@ class _Reply:
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         if data or not more:
             self._written = time.monotonic()
-            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            try:
+                async with asyncio.timeout(self._desk.settings.receive_s):
+                    await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            except TimeoutError:  # it reads nothing, and must not hold its place for ever
+                self._desk.totals.cancelled += 1
+                raise ClientGoneError from None
 
 
 def _read(call: Call, update: "Update") -> list[Frame]:

@@ -143,6 +143,19 @@ def test_a_dead_engine_is_told_by_health_and_by_every_request(make_desk, session
         assert httpx.post(url + CHAT, json={"messages": USER}).json()["error"]["code"] == "engine_dead"
 
 
+def test_a_client_that_reads_nothing_loses_its_place(make_desk, session):
+    desk = make_desk(session, Settings(receive_s=0.3), context=10**6)
+    session.text = "</think>\n\n" + "word " * 15_000  # some megabytes, more than sockets buffer
+    with running(desk) as url, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        body = json.dumps({**STREAMED, "logprobs": True, "top_logprobs": 2}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body)
+        wait_for(lambda: desk.totals.requests == 1)
+        wait_for(lambda: desk.totals.cancelled == 1 and desk.open == 0)
+
+
 def test_a_stalled_engine_is_told_by_health(desk, session, monkeypatch):
     slowly(session, 60)
     monkeypatch.setattr("dflash2_mlx.worker.STALLED_S", -1.0)
