@@ -178,9 +178,11 @@ MaxContext = Annotated[
 ]
 MaxQueue = Annotated[int, typer.Option("--max-queue", help="Most requests that wait.", rich_help_panel=_SERVER)]
 PrefixCacheGb = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--prefix-cache-gb", help="Memory for what earlier requests began with; 0 = off.", rich_help_panel=_SERVER
+        "--prefix-cache-gb",
+        help="Memory for what earlier requests began with; 0 = off. Default: a quarter of what is left.",
+        rich_help_panel=_SERVER,
     ),
 ]
 SseKeepAlive = Annotated[

@@ -11,7 +11,7 @@ import typer
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.pull import offer_download
+from dflash2_mlx.cli.ready import get_ready
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.hub import gigabytes
@@ -40,7 +40,7 @@ def serve(
     max_context: options.MaxContext = None,
     max_queue: options.MaxQueue = 16,
     sse_keepalive: options.SseKeepAlive = "comment",
-    prefix_cache_gb: options.PrefixCacheGb = 4.0,
+    prefix_cache_gb: options.PrefixCacheGb = None,
     effort_map: options.EffortMap = None,
     log_level: options.LogLevel = "info",
 ) -> None:
@@ -66,13 +66,10 @@ def serve(
     )
     chosen, why = choose_model(model)
     load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
-    out = Out()
-    if why:
-        out.note(f"dflash2-mlx: {why}")
-    offer_download(load, out)
+    get_ready(load, why, max_context)
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    raise typer.Exit(_run(load, settings, out))
+    raise typer.Exit(_run(load, settings, Out()))
 
 
 def _run(load: LoadParams, settings: Settings, out: Out) -> int:
@@ -94,7 +91,7 @@ def banner(listening: "Listening", out: Out) -> None:
         f"model        {served.name}, context {served.context} tokens",
         f"drafter      {served.draft_name or 'none'}",
         f"drafting     {drafting}; block size {served.block_size} ({served.block_size_reason})",
-        f"memory       {gigabytes(served.weight_bytes)} of weights, {_kept(settings.cache_bytes)}",
+        f"memory       {gigabytes(served.weight_bytes)} of weights, {_kept(served.cache_bytes)}",
         f"key          {'needed' if settings.api_key else 'none'}",
         f"try          curl {listening.url}/v1/chat/completions{key} -d '{body}'",
     ]
@@ -115,8 +112,10 @@ def read_block_size(text: str) -> int | None:
     return int(text)
 
 
-def read_gigabytes(number: float) -> int:
-    """Bytes. Raises: UsageError."""
+def read_gigabytes(number: float | None) -> int | None:
+    """Bytes; None where nothing was given. Raises: UsageError."""
+    if number is None:
+        return None
     if not 0 <= number < 1e6:
         raise UsageError(f"prefix-cache-gb is {number}. Give a number of gigabytes, or 0 to keep nothing.")
     return int(number * 1e9)

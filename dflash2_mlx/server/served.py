@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
+from dflash2_mlx.errors import UsageError
 from dflash2_mlx.pairs import known_pair
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
@@ -55,7 +56,7 @@ class Served:
     speculation_off: str | None
     weight_bytes: int
     warnings: tuple[str, ...] = ()
-    reuse: bool = False  # whether the session keeps prefixes, so that prompts should say where they may be cut
+    cache_bytes: int = 0  # what the session may keep of earlier texts; prompts then say where they may be cut
 
     @property
     def name(self) -> str:
@@ -71,13 +72,13 @@ class Served:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
         """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError."""
-        render = self.chat.render_for_reuse if self.reuse else self.chat.render
+        render = self.chat.render_for_reuse if self.cache_bytes else self.chat.render
         return render(messages, tools=tools or None, reasoning=reasoning)
 
     def raw(self, prompt: Prompt) -> Prompt:
         """A prompt without a template, cut for reuse right before its last token."""
         whole = len(prompt.tokens) - 1
-        return replace(prompt, boundaries=(whole,)) if self.reuse and whole else prompt
+        return replace(prompt, boundaries=(whole,)) if self.cache_bytes and whole else prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,15 @@ class Engine:
 def open_engine(load: LoadParams, settings: Settings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
     from dflash2_mlx.loading import load_pair
-    from dflash2_mlx.session import Session, block_size_for, default_sampling
+    from dflash2_mlx.session import Session, block_size_for, default_cache_bytes, default_sampling
 
     pair = load_pair(load)
     block = block_size_for(pair, settings.block_size)
-    tokenizer = copy.deepcopy(pair.tokenizer)
+    if block.rows == 1 and load.require_draft:
+        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
+    session = Session(pair, cache_bytes=cache_bytes)
+    kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
     limit = pair.target.context_limit
     served = Served(
         names=_names(load, settings),
@@ -127,10 +132,8 @@ def open_engine(load: LoadParams, settings: Settings) -> Engine:
         speculation_off=block.reason if block.rows == 1 else None,
         weight_bytes=pair.weight_bytes,
         warnings=(block.warning,) if block.warning else (),
-        reuse=settings.cache_bytes > 0,
+        cache_bytes=kept.budget_bytes,
     )
-    session = Session(pair, cache_bytes=settings.cache_bytes)
-    kept = session.prefixes
     return Engine(session, served, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
 
 

@@ -21,9 +21,9 @@ class Settings:
 
     cors_origins: pages of these origins may call it (`*` = all). allowed_hosts: names beside the loopback's own that a
     request may address it by. max_context: the most tokens of prompt and answer, None = the model's. cache_bytes: what
-    prefixes of earlier requests may hold, 0 = nothing is kept. effort_map: a client's effort word -> ours.
-    keep_alive_s, receive_s: seconds between signs of life, and a client's time for a request's head and for each
-    further piece of it.
+    prefixes of earlier requests may hold, 0 = nothing is kept, None = a share of the memory. effort_map: a client's
+    effort word -> ours. keep_alive_s, receive_s: seconds between signs of life, and a client's time for a request's
+    head, for each further piece of it, and for taking a piece of the answer.
 
     Raises: UsageError for a value outside its range, or an address others can reach without a key.
     """
@@ -38,7 +38,7 @@ class Settings:
     block_size: int | None = None
     keep_alive: KeepAlive = "comment"
     served_name: str | None = None
-    cache_bytes: int = 0
+    cache_bytes: int | None = None
     effort_map: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     keep_alive_s: float = 5.0
     receive_s: float = 30.0

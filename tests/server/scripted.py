@@ -118,7 +118,7 @@ def served(wrapper: TokenizerWrapper, context: int = 4096) -> Served:
         block_size_reason="scripted",
         speculation_off=None,
         weight_bytes=1000,
-        reuse=True,
+        cache_bytes=1000,
     )
 
 
