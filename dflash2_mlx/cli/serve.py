@@ -67,8 +67,8 @@ def serve(
     chosen, why = choose_model(model)
     load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
     get_ready(load, why, max_context)
-    logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("dflash2_mlx").setLevel(log_level.upper())
     raise typer.Exit(_run(load, settings, Out()))
 
 

@@ -49,6 +49,12 @@ def invalid(message: str, param: str | None = None, *, code: str = "invalid_valu
     return ApiError(400, code, message, param)
 
 
+def too_long(tokens: int, most: int) -> ApiError:
+    """A 400 in the words that clients look for before they compact a conversation."""
+    message = f"prompt is too long: {tokens} tokens > {most} maximum. Shorten the conversation."
+    return ApiError(400, "context_length_exceeded", message, "messages")
+
+
 def unsupported(param: str, why: str) -> ApiError:
     """A 400 for a known parameter that is not honoured."""
     return ApiError(400, "unsupported_parameter", f"{param} is not supported: {why}", param)

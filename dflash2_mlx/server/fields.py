@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dflash2_mlx.config import EngineParams, SamplingParams, stop_strings
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.server.errors import ApiError, invalid, unsupported
+from dflash2_mlx.server.errors import ApiError, invalid, too_long, unsupported
 from dflash2_mlx.server.served import Served, listed
 from dflash2_mlx.server.settings import Settings
 
@@ -111,8 +111,7 @@ def engine_params(
 ) -> EngineParams:
     """At most `most` tokens, and no more than the context leaves. Raises: ApiError 400 for an over-long prompt."""
     if prompt_tokens > served.context:
-        message = f"prompt is too long: {prompt_tokens} tokens > {served.context} maximum. Shorten the conversation."
-        raise ApiError(400, "context_length_exceeded", message, "messages")
+        raise too_long(prompt_tokens, served.context)
     if most is not None and most < _TO_THE_END:
         raise invalid(f"{param} is {most}. Give 0 or more, or leave it out for as many as the context holds.", param)
     room = served.context - prompt_tokens

@@ -1,17 +1,22 @@
 """What is served: a session for the engine thread, and what the event loop may know of it. Names no array."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.pairs import known_pair
+from dflash2_mlx.server.errors import too_long
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
 from dflash2_mlx.text.tags import Tool
+
+_LEAST_TOKEN = 2  # characters; a text with fewer a token is rare, and then only counted late
+_SLICE = 2**15  # characters
+_DOUBT, _DOUBT_TOKENS = 1.02, 100  # what slicing may add
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,9 +76,25 @@ class Served:
         return self.chat.render_text(PROBE) != self.chat.render_text(PROBE, reasoning="off")
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
-        """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError."""
+        """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError; ApiError if far too long."""
+        self.check_length(str(message.get("content") or "") for message in messages)
         render = self.chat.render_for_reuse if self.cache_bytes else self.chat.render
         return render(messages, tools=tools or None, reasoning=reasoning)
+
+    def check_length(self, texts: Iterable[str]) -> None:
+        """Raise ApiError 400 for texts that are surely too long, before the whole of them is tokenised, several times.
+
+        They are counted in slices, of which each may count a token or two too many, and the error's number is what
+        the rest of the text would add at the same rate.
+        """
+        whole = "\n".join(texts)
+        if len(whole) < _LEAST_TOKEN * self.context:
+            return
+        most, count = self.context * _DOUBT + _DOUBT_TOKENS, 0
+        for start in range(0, len(whole), _SLICE):
+            count += len(self.tokenizer.encode(whole[start : start + _SLICE], add_special_tokens=False))
+            if count > most:
+                raise too_long(count * len(whole) // min(start + _SLICE, len(whole)), self.context)
 
     def raw(self, prompt: Prompt) -> Prompt:
         """A prompt without a template, cut for reuse right before its last token."""

@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from live import connect, read_all, running, send, wait_for
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, USER
+from live import connect, read_all, running, send, wait_for
 from scripted import ScriptedSession
 
 LONG = "</think>\n\n" + "word " * 2000

@@ -1,7 +1,9 @@
 """Faults that other servers of this kind have shown, one by one, where no other file tests for them."""
 
+import re
+import time
+
 import pytest
-from live import wait_for
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, TOOLS, USER, Client, fold_chat
 from dflash2_mlx.config import LoadParams
@@ -10,6 +12,7 @@ from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.worker import Worker
+from live import wait_for
 from scripted import ScriptedSession
 
 
@@ -30,6 +33,20 @@ def test_a_prompt_beyond_the_context_is_a_400_with_both_numbers_before_any_heade
     message = reply.json()["error"]["message"]
     assert message.startswith("prompt is too long: ") and " tokens > 4096 maximum" in message
     assert path == MESSAGES or reply.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "word " * 6 * 10**6}]}),
+        (COMPLETIONS, {"prompt": "word " * 6 * 10**6}),
+    ],
+)
+def test_thirty_megabytes_of_prompt_are_refused_before_they_are_tokenised(client, path, body):
+    began = time.monotonic()
+    message = client.post(path, body).json()["error"]["message"]
+    counted = int(re.match(r"prompt is too long: (\d+) tokens > 4096 maximum", message).group(1))
+    assert time.monotonic() - began < 5 and counted == pytest.approx(6 * 10**6, rel=0.01)
 
 
 def test_a_prompt_exactly_at_the_context_is_answered_with_nothing_and_one_below_it_with_one_token(client):

@@ -7,13 +7,13 @@ import time
 
 import httpx
 import pytest
-from live import connect, read_all, running, send, wait_for
 
 from asking import CHAT, MESSAGES, RESPONSES, USER, events
 from dflash2_mlx.errors import LoadError, ServeError
 from dflash2_mlx.server.run import listen, serve
 from dflash2_mlx.server.served import Engine
 from dflash2_mlx.server.settings import Settings
+from live import connect, read_all, running, send, wait_for
 from scripted import ScriptedSession, served
 
 SAID = "</think>\n\nHello there."

@@ -5,13 +5,13 @@ import json
 import anthropic
 import openai
 import pytest
-from live import running, wait_for
 
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.worker import Worker
+from live import running, wait_for
 
 pytestmark = pytest.mark.slow  # the clients take seconds to import
 

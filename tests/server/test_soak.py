@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live import running, send, wait_for
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, events
 from dflash2_mlx.config import LoadParams
@@ -17,6 +16,7 @@ from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.worker import Worker
+from live import running, send, wait_for
 
 REQUESTS, CLIENTS = 1000, 4
 KEPT = 8 * 2**20
