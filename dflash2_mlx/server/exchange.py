@@ -210,7 +210,8 @@ class _Reply:
             self._desk.totals.cancelled += 1
             raise update.error
         if isinstance(update.error, EngineGoneError):
-            return ApiError(503, "shutting_down", str(update.error))
+            code = "shutting_down" if self._desk.worker.state == "stopped" else "engine_dead"
+            return ApiError(503, code, str(update.error))
         return explain(update.error)
 
     def _sign_of_life(self, call: Call) -> bytes:

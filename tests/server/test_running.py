@@ -135,7 +135,8 @@ def test_a_dead_engine_is_told_by_health_and_by_every_request(make_desk, session
     desk = make_desk(session)
     session.text, session.error, session.fail_after = SAID, SystemExit("gone"), 0
     with running(desk) as url:
-        assert httpx.post(url + CHAT, json={"messages": USER}).status_code == 503
+        reply = httpx.post(url + CHAT, json={"messages": USER})
+        assert reply.status_code == 503 and reply.json()["error"]["code"] == "engine_dead"
         wait_for(lambda: desk.worker.state == "dead")
         health = httpx.get(f"{url}/health")
         assert health.status_code == 503 and health.json()["status"] == "engine_dead"
