@@ -140,7 +140,7 @@ ServeBlockSize = Annotated[
     typer.Option(
         "--block-size",
         "-b",
-        help="Rows of a block, anchor included, or auto. 1 = plain decoding.",
+        help="Rows of a block, anchor included; auto = chosen round by round; 1 = plain decoding.",
         rich_help_panel=_MODEL,
     ),
 ]

@@ -72,6 +72,8 @@ class Tally:
         return {
             "mode": summary.mode,
             "block_size": summary.block_size,
+            "block_size_reason": summary.block_size_reason,
+            "rounds_by_width": list(summary.rounds_by_width),
             "rounds": summary.rounds,
             "tokens_per_round": summary.tokens_per_round,
             "draft_acceptance": summary.acceptance,

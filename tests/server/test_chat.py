@@ -300,7 +300,8 @@ def test_the_numbers_are_complete_and_finite(client, ask):
     assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
     assert {"cache_n", "prompt_n", "predicted_n", "draft_n", "draft_n_accepted"} <= set(reply["timings"])
     assert set(reply["dflash"]) == {
-        *("mode", "block_size", "rounds", "tokens_per_round", "draft_acceptance", "fallback_reason", "warnings"),
+        *("mode", "block_size", "block_size_reason", "rounds", "rounds_by_width", "tokens_per_round"),
+        *("draft_acceptance", "fallback_reason", "warnings"),
     }
     chunks = [data for _, data in client.stream(CHAT, {"messages": USER, "stream_options": {"include_usage": True}})]
     assert set(chunks[-1]["usage"]) == set(usage) and chunks[-1]["dflash"] == reply["dflash"]
