@@ -92,13 +92,13 @@ def check(client: Client, path: str, content: bytes) -> int:
     return reply.status_code
 
 
-@settings(max_examples=60, **FUZZ)
+@settings(max_examples=30, **FUZZ)
 @given(path=st.sampled_from(ROUTES), body=BODY)
 def test_any_fields(client, path, body):
     check(client, path, json.dumps(body).encode())
 
 
-@settings(max_examples=60, **FUZZ)
+@settings(max_examples=30, **FUZZ)
 @given(path=st.sampled_from(ROUTES), name=st.sampled_from(FIELDS), value=VALUES)
 def test_one_odd_field_in_a_good_body(client, path, name, value):
     messages = [{"role": "user", "content": "hi"}]
@@ -107,14 +107,14 @@ def test_one_odd_field_in_a_good_body(client, path, name, value):
     check(client, path, json.dumps({**good, name: value}).encode())
 
 
-@settings(max_examples=60, **FUZZ)
+@settings(max_examples=30, **FUZZ)
 @given(path=st.sampled_from(ROUTES), messages=st.lists(MESSAGE, max_size=5))
 def test_any_conversation(client, path, messages):
     body = {"messages": messages, "max_tokens": 9, "input": messages, "tools": []}
     check(client, path, json.dumps(body).encode())
 
 
-@settings(max_examples=40, **FUZZ)
+@settings(max_examples=30, **FUZZ)
 @given(path=st.sampled_from(ROUTES), content=st.binary(max_size=40))
 def test_any_bytes(client, path, content):
     assert check(client, path, content) == 400

@@ -41,8 +41,8 @@ def slowly(session, seconds: float) -> None:
     ],
 )
 def test_headers_come_at_once_and_signs_of_life_through_a_long_prefill(make_desk, session, path, kind, sign):
-    slowly(session, 0.5)
-    desk = make_desk(session, Settings(keep_alive=kind, keep_alive_s=0.05))
+    slowly(session, 0.25)
+    desk = make_desk(session, Settings(keep_alive=kind, keep_alive_s=0.03))
     body = {**STREAMED, "max_tokens": 99} if path != RESPONSES else {"input": "hi", "stream": True}
     with running(desk) as url, send(url, path, body) as connection:
         began = time.monotonic()
@@ -55,8 +55,8 @@ def test_headers_come_at_once_and_signs_of_life_through_a_long_prefill(make_desk
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 def test_signs_of_life_can_be_off(make_desk, session, path):
-    slowly(session, 0.3)
-    desk = make_desk(session, Settings(keep_alive="off", keep_alive_s=0.05))
+    slowly(session, 0.15)
+    desk = make_desk(session, Settings(keep_alive="off", keep_alive_s=0.03))
     with running(desk) as url, send(url, path, {**STREAMED, "max_tokens": 99}) as connection:
         text = read_all(connection)
     assert b"keep-alive" not in text and b"ping" not in text and b"Hello there." in text
