@@ -7,6 +7,7 @@ DFlash2Error                 exit 1: one line on stderr, no traceback
 |   `-- UnsupportedError     the architecture cannot be served exactly, so it is not served at all
 |-- PromptError              nothing to answer, or more than the context holds
 |-- TemplateError            the chat template refused these messages or this setting
+|-- ServeError               the server cannot listen where it should
 `-- UsageError               exit 2: a parameter outside its range, or two that exclude each other
 
 A message has three parts: what happened with the values, why, what to type next.
@@ -41,6 +42,10 @@ class PromptError(DFlash2Error):
 
 class TemplateError(DFlash2Error):
     """The chat template refused the messages or a setting. Change the messages as it says."""
+
+
+class ServeError(DFlash2Error):
+    """The address cannot be listened on. Give another port or host."""
 
 
 class UsageError(DFlash2Error, ValueError):

@@ -15,6 +15,7 @@ from dflash2_mlx.cli.generate import generate
 from dflash2_mlx.cli.models import models
 from dflash2_mlx.cli.out import fail
 from dflash2_mlx.cli.pull import pull
+from dflash2_mlx.cli.serve import serve
 from dflash2_mlx.cli.verify import verify
 from dflash2_mlx.errors import DFlash2Error
 from dflash2_mlx.machine import probe
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(chat)
+app.command()(serve)
 app.command()(doctor)
 app.command()(pull)
 app.command()(models)

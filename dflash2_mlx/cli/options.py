@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 _MODEL, _SAMPLING, _TEXT, _OUTPUT = "Pair", "Sampling (defaults: the model's own)", "Text", "Output"
+_SERVER = "Server"
 
 PromptArgument = Annotated[str | None, typer.Argument(help="What to answer. Text on stdin follows after it.")]
 PromptFile = Annotated[
@@ -134,6 +135,73 @@ SavedDraftBits = Annotated[
         "loading it in these bits reads less and quantises nothing.",
     ),
 ]
+ServeBlockSize = Annotated[
+    str,
+    typer.Option(
+        "--block-size",
+        "-b",
+        help="Rows of a block, anchor included; auto = chosen round by round; 1 = plain decoding.",
+        rich_help_panel=_MODEL,
+    ),
+]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; any but the loopback needs a key.", rich_help_panel=_SERVER)
+]
+Port = Annotated[int, typer.Option("--port", help="0 = any free one.", rich_help_panel=_SERVER)]
+ApiKey = Annotated[
+    str | None,
+    typer.Option("--api-key", help="Clients must send it. Default: DFLASH2_MLX_API_KEY.", rich_help_panel=_SERVER),
+]
+CorsOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors-origin", help="Pages of this origin may call; * = all pages; may repeat.", rich_help_panel=_SERVER
+    ),
+]
+AllowedHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        help="A name beside localhost that it is addressed by, say host.docker.internal; may repeat.",
+        rich_help_panel=_SERVER,
+    ),
+]
+ServedName = Annotated[
+    str | None,
+    typer.Option("--served-model-name", help="What clients call it. Default: --model.", rich_help_panel=_SERVER),
+]
+MaxContext = Annotated[
+    int | None,
+    typer.Option(
+        "--max-context", help="Most tokens of prompt and answer. Default: the model's.", rich_help_panel=_SERVER
+    ),
+]
+MaxQueue = Annotated[int, typer.Option("--max-queue", help="Most requests that wait.", rich_help_panel=_SERVER)]
+PrefixCacheGb = Annotated[
+    float | None,
+    typer.Option(
+        "--prefix-cache-gb",
+        help="Memory for what earlier requests began with; 0 = off. Default: a quarter of what is left.",
+        rich_help_panel=_SERVER,
+    ),
+]
+SseKeepAlive = Annotated[
+    str,
+    typer.Option(
+        "--sse-keepalive",
+        help="What a stream sends while nothing comes: comment, chunk (for clients that ignore comments) or off.",
+        rich_help_panel=_SERVER,
+    ),
+]
+EffortMap = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--effort-map",
+        help="WORD=LEVEL: a client's reasoning effort, said otherwise; may repeat.",
+        rich_help_panel=_SERVER,
+    ),
+]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", rich_help_panel=_SERVER)]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
 ]

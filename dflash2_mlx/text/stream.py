@@ -67,6 +67,28 @@ class TokenDecoder:
         return self._window.flush() if self._bytes is None else self._bytes.flush()
 
 
+class TokenBytes:
+    """The bytes that a token stands for on its own, special tokens included; they may be half a character."""
+
+    def __init__(self, tokenizer: DecodingTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._added = dict(tokenizer.added_tokens_decoder)
+        self._byte_level = _steps(tokenizer) == ["ByteLevel"]
+
+    def __call__(self, token: int) -> bytes:
+        """Empty for an id outside the vocabulary."""
+        piece = self._tokenizer.convert_ids_to_tokens(token) if token >= 0 else None
+        if piece is None:
+            return b""
+        if token in self._added:
+            return self._added[token].content.encode()
+        if self._byte_level:
+            return _piece_bytes(piece)
+        if BYTE_PIECE.fullmatch(piece):
+            return bytes([int(piece[3:-1], 16)])
+        return self._tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False).encode()
+
+
 class StopMatcher:
     """Passes text on until one of `stop` is complete; the text ends right before it.
 

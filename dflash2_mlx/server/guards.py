@@ -1,0 +1,104 @@
+"""Who may talk to the server: the Host it is addressed by, the pages that may call it, the key. Reads headers only."""
+
+import hmac
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dflash2_mlx.server.errors import ApiError
+from dflash2_mlx.server.settings import Settings, is_loopback
+
+OPEN_PATHS = frozenset({"/", "/health", "/livez"})
+_READING = ("GET", "HEAD")
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+    "Access-Control-Max-Age": "600",
+}
+
+
+class Guards:
+    """ASGI middleware. Refusals carry the envelope of the route they protect."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._allowed = {name.lower() for name in settings.allowed_hosts}
+        self._key = settings.api_key.encode() if settings.api_key else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        cors = self._cors(origin)
+        error = self._refusal(scope, headers, cors)
+        if error is not None:
+            response: Response = JSONResponse(error.envelope(scope["path"]), error.status, {**error.headers, **cors})
+            await response(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and cors and "access-control-request-method" in headers:
+            wanted = headers.get("access-control-request-headers", "*")
+            response = Response(status_code=204, headers={**cors, **_PREFLIGHT, "Access-Control-Allow-Headers": wanted})
+            await response(scope, receive, send)
+        else:
+            await self._app(scope, receive, _adding(cors, send) if cors else send)
+
+    def _refusal(self, scope: Scope, headers: Headers, cors: Mapping[str, str]) -> ApiError | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._settings.on_loopback and not self._knows(host):
+            message = f"this server is not addressed as {host[:100]!r}. Allow the name with --allowed-host."
+            return ApiError(403, "host_not_allowed", message)
+        if origin and not cors and scope["method"] not in _READING and not _same_origin(origin, host):
+            message = f"pages of {origin[:100]!r} may not call this server. Allow them with --cors-origin."
+            return ApiError(403, "origin_not_allowed", message)
+        preflight = scope["method"] == "OPTIONS"
+        if self._key and not preflight and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+            message = "the API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key`."
+            return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
+        return None
+
+    def _knows(self, host: str) -> bool:
+        name = _name(host)
+        return is_loopback(name) or name.lower() in self._allowed or host.lower() in self._allowed
+
+    def _has_key(self, headers: Headers) -> bool:
+        assert self._key is not None
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        sent = [token.strip()] if scheme.lower() == "bearer" else []
+        sent += [headers.get("x-api-key", "")]
+        return sum(hmac.compare_digest(key.encode("latin-1"), self._key) for key in sent) > 0
+
+    def _cors(self, origin: str | None) -> Mapping[str, str]:
+        """The headers that let a page of `origin` read the answer; none unless it is allowed."""
+        origins = self._settings.cors_origins
+        if not origin or not ("*" in origins or origin in origins):
+            return {}
+        exposed = "X-DFlash2-Ignored-Params, Retry-After"
+        return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": exposed, "Vary": "Origin"}
+
+
+def _name(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].removeprefix("[")
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _same_origin(origin: str, host: str) -> bool:
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def _adding(headers: Mapping[str, str], send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            known = MutableHeaders(scope=message)
+            for name, value in headers.items():
+                known.append(name, value)
+        await send(message)
+
+    return sending

@@ -1,0 +1,253 @@
+"""`POST /v1/messages` and its count of tokens: Anthropic's dialect. Knows the text layer's events, no HTTP."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from dflash2_mlx.config import TextParams
+from dflash2_mlx.events import Delta, Finished, Summary, ToolCall
+from dflash2_mlx.server.body import JsonObject
+from dflash2_mlx.server.budget import Budget, answering_within, budget_for
+from dflash2_mlx.server.chat import extra
+from dflash2_mlx.server.conversation import conversation
+from dflash2_mlx.server.dialect import Call, Heading, answering
+from dflash2_mlx.server.errors import ApiError, invalid, unsupported
+from dflash2_mlx.server.fields import (
+    check_model,
+    engine_params,
+    read_fields,
+    reasoning_word,
+    refuse_other,
+    sampling_params,
+    stops,
+    thinking_word,
+)
+from dflash2_mlx.server.numbers import Tally, timings
+from dflash2_mlx.server.schemas_anthropic import CountBody, MessagesBody
+from dflash2_mlx.server.served import Served
+from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.sse import Frame
+from dflash2_mlx.server.tools import Tool
+from dflash2_mlx.server.turns import cached_places, chat_tools, chat_turns, system_message
+from dflash2_mlx.text.prompt import Prompt
+
+if TYPE_CHECKING:
+    from dflash2_mlx.session import Event
+
+_REFUSED = ("mcp_servers", "container", "output_format")
+_SIGNATURE = "dflash2-mlx"  # thinking is sent back as it was, nothing has to be proved
+_STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "end_turn"}
+
+
+def read_messages(document: JsonObject, served: Served, settings: Settings) -> Call:
+    """A messages request, rendered and checked. Raises: as `Dialect` says."""
+    from dflash2_mlx.session import Request
+
+    body = read_fields(MessagesBody, document)
+    prompt, tools = _render(body, served, settings)
+    sampling = sampling_params(body, served)
+    engine = engine_params(len(prompt.tokens), body.max_tokens, served, settings)
+    text = TextParams(stop=stops(body.stop_sequences, "stop_sequences"), tools=tools)
+    request = Request(prompt, sampling, engine, text)
+    budget = _budget(body, prompt, served)
+    tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))
+    writer = MessagesWriter(Heading(served.name, "msg_"), tally, len(prompt.tokens))
+    writer.one_call = (body.tool_choice or {}).get("disable_parallel_tool_use") is True
+    ignored = extra(body, *cached_places(body.system, body.messages, body.tools))
+    work = answering_within(request, budget) if budget else answering(request)
+    return Call(work, writer, bool(body.stream), ignored)
+
+
+def count_tokens(document: JsonObject, served: Served, settings: Settings) -> dict[str, object]:
+    """How many tokens the prompt has. Raises: as `Dialect` says."""
+    prompt, _ = _render(read_fields(CountBody, document), served, settings)
+    return {"input_tokens": len(prompt.tokens)}
+
+
+def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt, tuple[Tool, ...]]:
+    check_model(body.model, served)
+    refuse_other(body)
+    for name in _REFUSED:
+        if (body.model_extra or {}).get(name):
+            raise unsupported(name, "this server does not implement it. Drop it.")
+    if (body.output_config or {}).get("format"):
+        raise unsupported("output_config.format", "a form cannot be enforced yet. Ask for it in the prompt.")
+    tools, choice = chat_tools(body.tools), (body.tool_choice or {}).get("type", "auto")
+    if choice not in ("auto", "none"):
+        raise unsupported("tool_choice", f"{str(choice)[:40]!r} cannot be enforced yet. Give auto or none.")
+    offered = tuple(tools) if choice == "auto" else ()
+    messages = conversation([*system_message(body.system), *chat_turns(body.messages)])
+    prompt = served.render(messages, offered, _reasoning(body, served, settings))
+    return prompt, offered
+
+
+def _reasoning(body: CountBody, served: Served, settings: Settings) -> str | None:
+    """Our reasoning word. As in Anthropic's API, no thinking is given unasked, where that is possible."""
+    effort = (body.output_config or {}).get("effort")
+    if effort is not None and not isinstance(effort, str):
+        raise invalid("output_config.effort is no text. Give a word.", "output_config", code="invalid_type")
+    word = reasoning_word(effort, served, settings, "output_config.effort")
+    kind = (body.thinking or {}).get("type")
+    if body.thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
+        raise invalid(f"thinking.type is {str(kind)[:40]!r}. Give enabled, adaptive or disabled.", "thinking")
+    if kind is None:
+        return word if word is not None or "off" not in served.chat.levels else "off"
+    if kind == "disabled":
+        return thinking_word(False, None, served, "thinking")
+    return thinking_word(True, word, served, "thinking")
+
+
+def _budget(body: MessagesBody, prompt: Prompt, served: Served) -> Budget | None:
+    """What limits the thinking, if anything has to. Raises: ApiError 400 where the limit could not be kept."""
+    tokens = (body.thinking or {}).get("budget_tokens")
+    if tokens is None or (body.thinking or {}).get("type") != "enabled":
+        return None
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise invalid(f"thinking.budget_tokens is {str(tokens)[:40]!r}. Give a whole number from 1.", "thinking")
+    if prompt.channel != "reasoning" or tokens >= body.max_tokens:
+        return None  # nothing to limit, or max_tokens does it
+    budget = budget_for(tokens, served)
+    if budget is None:
+        raise unsupported("thinking.budget_tokens", "this model has no closing tag to limit its thinking by.")
+    return budget
+
+
+class MessagesWriter:
+    """Events of one message: blocks one after the other, each opened and closed once."""
+
+    ends_with_done = False
+
+    def __init__(self, heading: Heading, tally: Tally, prompt_tokens: int) -> None:
+        self._heading, self._tally, self._prompt_tokens = heading, tally, prompt_tokens
+        self.one_call = False
+        self._index, self._kind = 0, ""  # of the open block, "" = none is open
+        self._calls = self._dropped = 0
+
+    def opening(self) -> list[Frame]:
+        message: dict[str, object] = {
+            "id": self._heading.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._heading.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(self._prompt_tokens, 0, 0),
+        }
+        return [_frame("message_start", {"message": message})]
+
+    def sign_of_life(self) -> list[Frame]:
+        return [_frame("ping", {})]
+
+    def filler(self) -> list[Frame]:
+        return self.sign_of_life()
+
+    def read(self, event: "Event") -> list[Frame]:
+        self._tally.see(event)
+        if isinstance(event, Delta):
+            kind = "thinking" if event.channel == "reasoning" else "text"
+            return [*self._begin(kind), self._delta({"type": f"{kind}_delta", kind: event.text})]
+        if isinstance(event, ToolCall):
+            return self._call(event)
+        return self._finish(event) if isinstance(event, Finished) else []
+
+    def failed(self, error: ApiError) -> list[Frame]:
+        return [Frame(error.envelope("/v1/messages"), "error")]
+
+    def fold(self, frames: Sequence[Frame]) -> dict[str, object]:
+        return fold_message(frames)
+
+    def _begin(self, kind: str) -> list[Frame]:
+        """Open a block of `kind`, unless one is open."""
+        if self._kind == kind:
+            return []
+        closed, self._kind = self._end(), kind
+        signature = {"signature": ""} if kind == "thinking" else {}
+        return [*closed, self._start({"type": kind, kind: "", **signature})]
+
+    def _start(self, block: Mapping[str, object]) -> Frame:
+        return _frame("content_block_start", {"index": self._index, "content_block": block})
+
+    def _delta(self, delta: Mapping[str, object]) -> Frame:
+        return _frame("content_block_delta", {"index": self._index, "delta": delta})
+
+    def _end(self) -> list[Frame]:
+        """Close the open block."""
+        if not self._kind:
+            return []
+        signed = [self._delta({"type": "signature_delta", "signature": _SIGNATURE})] if self._kind == "thinking" else []
+        frames = [*signed, _frame("content_block_stop", {"index": self._index})]
+        self._kind, self._index = "", self._index + 1
+        return frames
+
+    def _call(self, event: ToolCall) -> list[Frame]:
+        if self.one_call and self._calls:
+            self._dropped += 1
+            return []
+        closed, self._kind = self._end(), "tool_use"
+        identity = f"toolu_{self._heading.unique}_{self._calls}"
+        self._calls += 1
+        start = self._start({"type": "tool_use", "id": identity, "name": event.name, "input": {}})
+        arguments = self._delta({"type": "input_json_delta", "partial_json": event.arguments})
+        return [*closed, start, arguments, *self._end()]
+
+    def _finish(self, event: Finished) -> list[Frame]:
+        reason = _STOP_REASONS[event.reason]
+        if event.stop is not None:
+            reason = "stop_sequence"
+        elif event.reason == "stop" and self._calls:
+            reason = "tool_use"
+        if self._dropped:
+            self._tally.warnings.append(f"disable_parallel_tool_use: {self._dropped} further tool calls were dropped")
+        delta = {"stop_reason": reason, "stop_sequence": event.stop}
+        return [
+            *self._end(),
+            _frame("message_delta", {"delta": delta, **_numbers(event.summary, self._tally)}),
+            _frame("message_stop", {}),
+        ]
+
+
+def fold_message(frames: Sequence[Frame]) -> dict[str, object]:
+    """The message that the events add up to."""
+    message = dict(cast(Mapping[str, object], frames[0].data["message"]))
+    blocks: list[dict[str, object]] = []
+    for frame in frames:
+        data = frame.data
+        if frame.name == "content_block_start":
+            blocks.append(dict(cast(Mapping[str, object], data["content_block"])))
+        elif frame.name == "content_block_delta":
+            _extend(blocks[-1], cast(Mapping[str, str], data["delta"]))
+        elif frame.name == "message_delta":
+            message.update(cast(Mapping[str, object], data["delta"]))
+            message.update({key: value for key, value in data.items() if key not in ("type", "delta")})
+    return {**message, "content": blocks}
+
+
+def _extend(block: dict[str, object], delta: Mapping[str, str]) -> None:
+    if delta["type"] == "input_json_delta":
+        block["input"] = json.loads(delta["partial_json"])  # one delta holds them all
+    else:
+        key = delta["type"].removesuffix("_delta")
+        block[key] = f"{block[key]}{delta[key]}"
+
+
+def _frame(kind: str, fields: Mapping[str, object]) -> Frame:
+    return Frame({"type": kind, **fields}, kind)
+
+
+def _usage(prompt: int, cached: int, output: int) -> dict[str, object]:
+    """Anthropic's usage: cached tokens are not counted among the input tokens."""
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": output,
+    }
+
+
+def _numbers(summary: Summary, tally: Tally) -> dict[str, object]:
+    usage = _usage(summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens)
+    usage["output_tokens_details"] = {"thinking_tokens": tally.reasoning_tokens}
+    usage.update(tally.durations(summary, time.perf_counter()))
+    return {"usage": usage, "timings": timings(summary), "dflash": tally.dflash(summary)}

@@ -1,0 +1,251 @@
+"""`POST /v1/responses`: OpenAI's responses without memory, for Codex. Knows the text layer's events, no HTTP."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from dflash2_mlx.config import TextParams
+from dflash2_mlx.events import Delta, Finished, ToolCall
+from dflash2_mlx.server.body import JsonObject
+from dflash2_mlx.server.chat import extra
+from dflash2_mlx.server.conversation import conversation
+from dflash2_mlx.server.dialect import Call, Heading, answering
+from dflash2_mlx.server.errors import ApiError, invalid, unsupported
+from dflash2_mlx.server.fields import (
+    check_model,
+    engine_params,
+    read_fields,
+    reasoning_word,
+    refuse_other,
+    sampling_params,
+)
+from dflash2_mlx.server.items import chat_messages, flat_tools
+from dflash2_mlx.server.numbers import Tally, timings
+from dflash2_mlx.server.schemas_responses import ResponsesBody
+from dflash2_mlx.server.served import Served
+from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.sse import Frame
+from dflash2_mlx.server.tools import offered_tools
+
+if TYPE_CHECKING:
+    from dflash2_mlx.session import Event
+
+_PARTS = {"reasoning": "reasoning_text", "message": "output_text"}  # item -> its content part and its events
+_REFUSED = ("conversation", "prompt", "max_tool_calls")
+
+
+def read_response(document: JsonObject, served: Served, settings: Settings) -> Call:
+    """A responses request, rendered and checked. Raises: as `Dialect` says."""
+    from dflash2_mlx.session import Request
+
+    body = read_fields(ResponsesBody, document)
+    check_model(body.model, served)
+    _refuse(body)
+    functions, left_out = flat_tools(body.tools)
+    tools, ignored = offered_tools(functions, body.tool_choice)
+    effort = (body.reasoning or {}).get("effort")
+    if effort is not None and not isinstance(effort, str):
+        raise invalid("reasoning.effort is no text. Give a word.", "reasoning", code="invalid_type")
+    word = reasoning_word(effort, served, settings, "reasoning.effort")
+    messages = conversation(chat_messages(body.input, body.instructions))
+    prompt = served.render(messages, tools, word)
+    sampling = sampling_params(body, served)
+    engine = engine_params(len(prompt.tokens), body.max_output_tokens, served, settings, "max_output_tokens")
+    tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))
+    writer = ResponsesWriter(Heading(served.name, "resp_"), tally, _echo(body, functions))
+    if (body.reasoning or {}).get("summary") or (body.reasoning or {}).get("generate_summary"):
+        ignored = (*ignored, "reasoning.summary")
+    request = Request(prompt, sampling, engine, TextParams(tools=tools))
+    return Call(answering(request), writer, bool(body.stream), extra(body, *ignored, *left_out))
+
+
+def _refuse(body: ResponsesBody) -> None:
+    refuse_other(body)
+    if body.previous_response_id or body.background:
+        name = "previous_response_id" if body.previous_response_id else "background"
+        raise unsupported(name, "this server keeps no responses. Send the whole conversation as input.")
+    if body.truncation not in (None, "disabled"):
+        raise unsupported("truncation", "a conversation is never cut quietly. Shorten it yourself.")
+    if body.top_logprobs:
+        raise unsupported("top_logprobs", "use /v1/chat/completions for log probabilities.")
+    for name in _REFUSED:
+        if (body.model_extra or {}).get(name):
+            raise unsupported(name, "this server does not implement it. Drop it.")
+    form = (body.text or {}).get("format")
+    kind = form.get("type", "text") if isinstance(form, Mapping) else "text" if form is None else form
+    if kind != "text":
+        raise unsupported("text.format", f"{str(kind)[:40]!r} cannot be enforced yet. Ask for it in the prompt.")
+
+
+def _echo(body: ResponsesBody, functions: Sequence[object]) -> dict[str, object]:
+    """The request's fields that a response repeats."""
+    return {
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": None,
+        "reasoning": body.reasoning or {"effort": None, "summary": None},
+        "store": False,
+        "temperature": body.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [tool for tool in body.tools or [] if tool.get("type") == "function"],
+        "top_p": body.top_p,
+        "truncation": "disabled",
+    }
+
+
+class ResponsesWriter:
+    """Events of one response: its items one after the other, and at the end the whole response."""
+
+    ends_with_done = False
+
+    def __init__(self, heading: Heading, tally: Tally, echo: Mapping[str, object]) -> None:
+        self._heading, self._tally, self._echo = heading, tally, echo
+        self._output: list[dict[str, object]] = []
+        self._kind, self._text = "", ""  # of the open item, "" = none is open
+        self._sequence = self._calls = self._dropped = 0
+
+    def opening(self) -> list[Frame]:
+        return [self._state("response.created", "in_progress"), self._state("response.in_progress", "in_progress")]
+
+    def sign_of_life(self) -> list[Frame]:
+        return [self._state("response.in_progress", "in_progress")]
+
+    def filler(self) -> list[Frame]:
+        return self.sign_of_life()
+
+    def read(self, event: "Event") -> list[Frame]:
+        self._tally.see(event)
+        if isinstance(event, Delta):
+            kind = "reasoning" if event.channel == "reasoning" else "message"
+            begun = self._begin(kind)
+            self._text += event.text
+            return [*begun, self._event(f"response.{_PARTS[kind]}.delta", {**self._place(), "delta": event.text})]
+        if isinstance(event, ToolCall):
+            return self._call(event)
+        return self._finish(event) if isinstance(event, Finished) else []
+
+    def failed(self, error: ApiError) -> list[Frame]:
+        reason = {"code": error.code, "message": error.message}
+        return [self._state("response.failed", "failed", {"error": reason})]
+
+    def fold(self, frames: Sequence[Frame]) -> dict[str, object]:
+        return cast(dict[str, object], frames[-1].data["response"])
+
+    def _event(self, kind: str, fields: Mapping[str, object]) -> Frame:
+        frame = Frame({"type": kind, "sequence_number": self._sequence, **fields}, kind)
+        self._sequence += 1
+        return frame
+
+    def _state(self, kind: str, status: str, more: Mapping[str, object] | None = None) -> Frame:
+        heading = self._heading
+        response: dict[str, object] = {
+            "id": heading.id,
+            "object": "response",
+            "created_at": heading.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": heading.model,
+            "output": list(self._output),
+            "usage": None,
+        }
+        return self._event(kind, {"response": {**response, **self._echo, **(more or {})}})
+
+    def _item(self, prefix: str) -> str:
+        return f"{prefix}_{self._heading.unique}_{len(self._output)}"
+
+    def _place(self) -> dict[str, object]:
+        prefix = "rs" if self._kind == "reasoning" else "msg"
+        return {"item_id": self._item(prefix), "output_index": len(self._output), "content_index": 0} | (
+            {"logprobs": []} if self._kind == "message" else {}
+        )
+
+    def _open_item(self, status: str, content: list[object]) -> dict[str, object]:
+        if self._kind == "reasoning":
+            return {"id": self._item("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
+        return {"id": self._item("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
+
+    def _part(self) -> dict[str, object]:
+        part: dict[str, object] = {"type": _PARTS[self._kind], "text": self._text}
+        return {**part, "annotations": [], "logprobs": []} if self._kind == "message" else part
+
+    def _begin(self, kind: str) -> list[Frame]:
+        """Open an item of `kind`, unless one is open."""
+        if self._kind == kind:
+            return []
+        closed = self._end("completed")
+        self._kind = kind
+        item = {"output_index": len(self._output), "item": self._open_item("in_progress", [])}
+        part = {key: value for key, value in self._place().items() if key != "logprobs"}
+        return [
+            *closed,
+            self._event("response.output_item.added", item),
+            self._event("response.content_part.added", {**part, "part": self._part()}),
+        ]
+
+    def _end(self, status: str) -> list[Frame]:
+        """Close the open item."""
+        if not self._kind:
+            return []
+        place, part = self._place(), self._part()
+        item = self._open_item(status, [part])
+        bare = {key: value for key, value in place.items() if key != "logprobs"}
+        frames = [
+            self._event(f"response.{_PARTS[self._kind]}.done", {**place, "text": self._text}),
+            self._event("response.content_part.done", {**bare, "part": part}),
+            self._event("response.output_item.done", {"output_index": len(self._output), "item": item}),
+        ]
+        self._output.append(item)
+        self._kind, self._text = "", ""
+        return frames
+
+    def _call(self, event: ToolCall) -> list[Frame]:
+        if self._echo["parallel_tool_calls"] is False and self._calls:
+            self._dropped += 1
+            return []
+        closed, index = self._end("completed"), len(self._output)
+        item = {
+            "id": self._item("fc"),
+            "type": "function_call",
+            "call_id": f"call_{self._heading.unique}_{self._calls}",
+            "name": event.name,
+            "arguments": event.arguments,
+            "status": "completed",
+        }
+        self._calls += 1
+        place = {"item_id": item["id"], "output_index": index}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        frames = [
+            self._event("response.output_item.added", {"output_index": index, "item": begun}),
+            self._event("response.function_call_arguments.delta", {**place, "delta": event.arguments}),
+            self._event(
+                "response.function_call_arguments.done",
+                {**place, "name": event.name, "arguments": event.arguments},
+            ),
+            self._event("response.output_item.done", {"output_index": index, "item": item}),
+        ]
+        self._output.append(dict(item))
+        return [*closed, *frames]
+
+    def _finish(self, event: Finished) -> list[Frame]:
+        if self._dropped:
+            self._tally.warnings.append(f"parallel_tool_calls is false: {self._dropped} further calls were dropped")
+        whole = event.reason != "length"
+        status = "completed" if whole else "incomplete"
+        closed = self._end(status)
+        details = None if whole else {"reason": "max_output_tokens"}
+        numbers = {"incomplete_details": details, **self._numbers(event)}
+        return [*closed, self._state(f"response.{status}", status, numbers)]
+
+    def _numbers(self, event: Finished) -> dict[str, object]:
+        summary = event.summary
+        usage = self._tally.usage(summary)
+        named = {
+            "input_tokens": usage.pop("prompt_tokens"),
+            "input_tokens_details": usage.pop("prompt_tokens_details"),
+            "output_tokens": usage.pop("completion_tokens"),
+            "output_tokens_details": usage.pop("completion_tokens_details"),
+        }
+        return {"usage": {**named, **usage}, "timings": timings(summary), "dflash": self._tally.dflash(summary)}

@@ -1,0 +1,51 @@
+"""Bodies of OpenAI's chat and text completion requests. Says which types a field has, not what it does."""
+
+from pydantic import BaseModel, ConfigDict
+
+from dflash2_mlx.server.fields import Fields
+
+Object = dict[str, object]
+
+
+class StreamOptions(BaseModel):
+    """`{}` asks for nothing."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    include_usage: bool | None = None
+
+
+class CompletionFields(Fields):
+    """What both routes have."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+
+
+class ChatBody(CompletionFields):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[Object]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Object] | None = None
+    tool_choice: str | Object | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Object | None = None
+    modalities: list[str] | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: Object | None = None
+
+
+class CompletionBody(CompletionFields):
+    """`POST /v1/completions`."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None

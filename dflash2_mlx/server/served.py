@@ -1,0 +1,170 @@
+"""What is served: a session for the engine thread, and what the event loop may know of it. Names no array."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dflash2_mlx.config import LoadParams, SamplingParams
+from dflash2_mlx.errors import UsageError
+from dflash2_mlx.pairs import known_pair
+from dflash2_mlx.server.errors import too_long
+from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
+from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
+from dflash2_mlx.text.tags import Tool
+
+_LEAST_TOKEN = 2  # characters; a text with fewer a token is rare, and then only counted late
+_SLICE = 2**15  # characters
+_DOUBT, _DOUBT_TOKENS = 1.02, 100  # what slicing may add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dflash2_mlx.session import Event, Request
+
+
+class Tokens(DecodingTokenizer, Protocol):
+    """What is read of a tokenizer outside the text layer."""
+
+    @property
+    def think_end(self) -> str | None: ...
+
+    def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
+class Answering(Protocol):
+    """What is used of a session."""
+
+    def stream(self, request: "Request") -> "Iterator[Event]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model as requests see it. Its tokenizer is not the engine's: the two are used on different threads.
+
+    names: what a request may call it, the first being its own name. context: the most tokens of prompt and answer.
+    sampling: what is used where a request says nothing. speculation_off: why nothing is drafted, else None.
+    """
+
+    names: tuple[str, ...]
+    draft_name: str | None
+    chat: ChatFormat
+    tokenizer: Tokens
+    token_bytes: TokenBytes
+    context: int
+    vocab_size: int
+    end_tokens: frozenset[int]
+    sampling: SamplingParams
+    block_size: int
+    block_size_reason: str
+    speculation_off: str | None
+    weight_bytes: int
+    warnings: tuple[str, ...] = ()
+    cache_bytes: int = 0  # what the session may keep of earlier texts; prompts then say where they may be cut
+
+    @property
+    def name(self) -> str:
+        """The name that replies carry."""
+        return self.names[0]
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it thinks where a request says nothing of it; True where that cannot be told."""
+        if "off" not in self.chat.levels:
+            return True
+        return self.chat.render_text(PROBE) != self.chat.render_text(PROBE, reasoning="off")
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
+        """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError; ApiError if far too long."""
+        self.check_length(str(message.get("content") or "") for message in messages)
+        render = self.chat.render_for_reuse if self.cache_bytes else self.chat.render
+        return render(messages, tools=tools or None, reasoning=reasoning)
+
+    def check_length(self, texts: Iterable[str]) -> None:
+        """Raise ApiError 400 for texts that are surely too long, before the whole of them is tokenised, several times.
+
+        They are counted in slices, of which each may count a token or two too many, and the error's number is what
+        the rest of the text would add at the same rate.
+        """
+        whole = "\n".join(texts)
+        if len(whole) < _LEAST_TOKEN * self.context:
+            return
+        most, count = self.context * _DOUBT + _DOUBT_TOKENS, 0
+        for start in range(0, len(whole), _SLICE):
+            count += len(self.tokenizer.encode(whole[start : start + _SLICE], add_special_tokens=False))
+            if count > most:
+                raise too_long(count * len(whole) // min(start + _SLICE, len(whole)), self.context)
+
+    def raw(self, prompt: Prompt) -> Prompt:
+        """A prompt without a template, cut for reuse right before its last token."""
+        whole = len(prompt.tokens) - 1
+        return replace(prompt, boundaries=(whole,)) if self.cache_bytes and whole else prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the session's prefix cache holds, and its budget."""
+
+    nbytes: int = 0
+    boundaries: int = 0
+    budget_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Engine:
+    """What jobs are given on the engine thread. `kept` is renewed there after each job, and may be read anywhere."""
+
+    session: Answering
+    served: Served
+    measure: Callable[[], Kept] = Kept
+    kept: Kept = field(default_factory=Kept)
+
+    def note_kept(self) -> None:
+        """Renew `kept`."""
+        self.kept = self.measure()
+
+
+def open_engine(load: LoadParams, settings: Settings) -> Engine:
+    """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
+    from dflash2_mlx.loading import load_pair
+    from dflash2_mlx.session import Session, block_size_for, default_cache_bytes, default_sampling
+
+    pair = load_pair(load)
+    block = block_size_for(pair, settings.block_size)
+    if block.rows == 1 and load.require_draft:
+        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
+    session = Session(pair, cache_bytes=cache_bytes)
+    kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
+    limit = pair.target.context_limit
+    served = Served(
+        names=_names(load, settings),
+        draft_name=pair.draft_name,
+        chat=ChatFormat(tokenizer),
+        tokenizer=tokenizer,
+        token_bytes=TokenBytes(tokenizer),
+        context=min(limit, settings.max_context or limit),
+        vocab_size=pair.target.vocab_size,
+        end_tokens=pair.end_tokens,
+        sampling=default_sampling(pair),
+        block_size=block.rows,
+        block_size_reason=block.reason,
+        speculation_off=block.reason if block.rows == 1 else None,
+        weight_bytes=pair.weight_bytes,
+        warnings=(block.warning,) if block.warning else (),
+        cache_bytes=kept.budget_bytes,
+    )
+    return Engine(session, served, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
+
+
+def _names(load: LoadParams, settings: Settings) -> tuple[str, ...]:
+    """The served name, then every other name of the same model; each once."""
+    pair = known_pair(load.model)
+    known = (pair.alias, pair.target.split("@")[0]) if pair else ()
+    return tuple(dict.fromkeys((settings.served_name or load.model, load.model, load.model.split("@")[0], *known)))
+
+
+def listed(levels: Mapping[str, str] | Sequence[str]) -> str:
+    """Words for a message."""
+    return ", ".join(levels) if levels else "nothing"

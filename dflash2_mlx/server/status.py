@@ -1,0 +1,118 @@
+"""What the server says of itself: health, status, models. Reads the desk, changes nothing."""
+
+import time
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dflash2_mlx import __version__
+from dflash2_mlx.server.errors import ApiError
+from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.served import Kept, Served
+
+_TROUBLE = {"failed": "engine_dead", "dead": "engine_dead", "stopped": "stopping", "loading": "loading"}
+
+
+class Status:
+    """The endpoints that only look."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def live(self, request: Request) -> Response:
+        """200 as long as the event loop turns."""
+        return JSONResponse({"status": "ok"})
+
+    async def health(self, request: Request) -> Response:
+        """200 where requests are answered; else 503 and why."""
+        worker = self._desk.worker
+        word = "stalled" if worker.stalled else _TROUBLE.get(worker.state, "ok")
+        document: dict[str, object] = {"status": word, "version": __version__}
+        if worker.error is not None:
+            document["reason"] = f"{type(worker.error).__name__}: {worker.error}"
+        if word == "ok":
+            document["model"] = self._desk.served().name
+            return JSONResponse(document)
+        return JSONResponse(document, 503, {"Retry-After": "2"} if word == "loading" else None)
+
+    async def status(self, request: Request) -> Response:
+        """Counters since the start, in oMLX's names."""
+        worker, totals = self._desk.worker, self._desk.totals
+        return JSONResponse(
+            {
+                "status": worker.state,
+                "version": __version__,
+                "uptime_seconds": time.time() - totals.started,
+                "total_requests": totals.requests,
+                "failed_requests": totals.failed,
+                "cancelled_requests": totals.cancelled,
+                "active_requests": worker.active,
+                "waiting_requests": worker.waiting,
+                "open_requests": self._desk.open,
+                "max_queue": worker.max_queue,
+                "total_prompt_tokens": totals.prompt_tokens,
+                "total_completion_tokens": totals.completion_tokens,
+                "total_cached_tokens": totals.cached_tokens,
+                "cache_efficiency": _share(totals.cached_tokens, totals.prompt_tokens),
+                "avg_prefill_tps": _share(totals.prompt_tokens - totals.cached_tokens, totals.prefill_s),
+                "avg_generation_tps": _share(totals.completion_tokens, totals.decode_s),
+                "draft_acceptance": _share(totals.accepted, totals.drafted),
+                "rounds": totals.rounds,
+                **_model(worker.opened.served if worker.opened else None),
+                **_cache(worker.opened.kept if worker.opened else Kept()),
+            }
+        )
+
+    async def models(self, request: Request) -> Response:
+        """OpenAI's list of models: the one."""
+        served = self._desk.served()
+        return JSONResponse({"object": "list", "data": [self._entry(served)]})
+
+    async def model(self, request: Request) -> Response:
+        """One model by name; 404 for any other."""
+        served, name = self._desk.served(), request.path_params["name"]
+        if name not in served.names:
+            raise ApiError(404, "model_not_found", f"the model {name[:200]!r} is not served here.", "model")
+        return JSONResponse(self._entry(served))
+
+    async def models_status(self, request: Request) -> Response:
+        """The models with what is loaded, in oMLX's form."""
+        served = self._desk.served()
+        entry = {"id": served.name, "loaded": True, "pinned": True, "max_context_window": served.context}
+        return JSONResponse({"models": [{**entry, **_model(served)}]})
+
+    def _entry(self, served: Served) -> dict[str, object]:
+        created = int(self._desk.totals.started)
+        entry = {"id": served.name, "object": "model", "created": created, "owned_by": "dflash2-mlx"}
+        return {**entry, "max_model_len": served.context, "context_length": served.context, "draft": served.draft_name}
+
+
+def _model(served: Served | None) -> Mapping[str, object]:
+    if served is None:
+        return {"model": None, "model_memory_used": 0}
+    off = served.speculation_off
+    return {
+        "model": served.name,
+        "draft": served.draft_name,
+        "context_length": served.context,
+        "model_memory_used": served.weight_bytes,
+        "effective_engine": "plain" if off else "dflash2",
+        "dflash_requested": served.draft_name is not None,
+        "dflash_active": off is None,
+        "dflash_fallback_reason": off,
+        "block_size": served.block_size,
+        "block_size_reason": served.block_size_reason,
+    }
+
+
+def _cache(kept: Kept) -> Mapping[str, object]:
+    return {
+        "prefix_cache_bytes": kept.nbytes,
+        "prefix_cache_entries": kept.boundaries,
+        "prefix_cache_budget_bytes": kept.budget_bytes,
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

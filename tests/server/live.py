@@ -1,0 +1,58 @@
+"""A real uvicorn on a free port in a thread, and raw sockets to leave it early."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.run import Server, listen, url_of
+from dflash2_mlx.server.settings import Settings
+
+
+@contextmanager
+def running(desk: Desk) -> Iterator[str]:
+    """The URL of a server around `desk`. It stops as a signal would make it."""
+    bound, server = listen(Settings(port=0)), Server(desk)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])), name="uvicorn")
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield url_of(bound)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        bound.close()
+        assert not thread.is_alive(), "the server did not stop"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.001)
+
+
+def connect(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def send(url: str, path: str, body: object) -> socket.socket:
+    """A connection on which a whole request was sent and nothing read."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection = connect(url)
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """What comes until the server closes, or says nothing for 10 s."""
+    pieces = []
+    while piece := connection.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)
