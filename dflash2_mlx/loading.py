@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,6 +102,29 @@ def load_pair(params: LoadParams) -> Pair:
         end_tokens=_end_tokens(tokenizer, (config, text_config, generation)),
         defaults=_sampling_defaults(generation) if generation else _published_defaults(params.model),
     )
+
+
+def with_drafter(pair: Pair, draft: str, draft_bits: int | None = None) -> Pair:
+    """The same target, its weights held once, under another drafter: what compares drafters in one process.
+
+    Raises: LoadError and its kinds.
+    """
+    params = LoadParams(pair.model_name, draft, draft_bits)
+    model_name, draft_name, _ = target_and_drafter(params)
+    assert draft_name is not None
+    folder, draft_folder = find_folder(model_name), find_folder(draft_name)
+    config = read_json(folder / "config.json")
+    source = draft_folder / "config.json"
+    draft_config = parse_drafter_config(read_json(source), str(source))
+    text_config = config.get("text_config", config)
+    assert isinstance(text_config, Mapping), "the pair was loaded, so its config was read before"
+    check_fit(draft_config, text_config, folder)
+    _refuse_foreign_drafter(draft_folder, draft_config)
+    network = build_network(draft_config, _read_weights(draft_folder))
+    target = build_target(pair.target.module, config.get("model_type"), draft_config.target_layer_ids)
+    network = _in_bits(_bits(params, draft_config, target), draft_folder, draft_config, network)
+    drafter = _finish_drafter(draft_config, network, target)
+    return replace(pair, draft_name=draft, target=target, drafter=drafter, speculation_off=None)
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:

@@ -257,3 +257,33 @@ def _notes(machine: Machine) -> tuple[str, ...]:
                 "correct. Install it, say: apt-get install g++"
             )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInUse:
+    """Bytes that MLX's arrays take, that MLX keeps for later, their peak, and what the process occupies in all."""
+
+    active_bytes: int
+    cache_bytes: int
+    peak_bytes: int
+    resident_bytes: int | None
+
+
+def memory_in_use() -> MemoryInUse:
+    """The memory of this process now. Raises: ImportError where MLX cannot be loaded."""
+    import mlx.core as mx
+
+    return MemoryInUse(mx.get_active_memory(), mx.get_cache_memory(), mx.get_peak_memory(), _resident_bytes())
+
+
+def _resident_bytes() -> int | None:
+    """What the process occupies in memory; None where nobody tells."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    try:
+        done = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, timeout=10)
+        return int(done.stdout) * 1024
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

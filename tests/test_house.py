@@ -22,14 +22,14 @@ LAYERS = (
     ("saved",),
     ("loading", "downloads", "fit", "prefix"),
     ("session", "room"),
-    ("worker", "api"),
+    ("worker", "api", "timing"),
     ("bench", "server", "chat"),
     ("cli",),
     ("__init__", "__main__"),
 )
 # Who may import a heavy package, at any depth of a file. `machine` is the only probe of the device.
 MAY_IMPORT = {
-    "mlx": {"models", "targets", "engine", "loading", "session", "machine"},
+    "mlx": {"models", "targets", "engine", "loading", "session", "machine", "timing"},
     "mlx_lm": {"targets", "text", "loading", "session"},
 }
 NO_MLX = {"models/config.py"}  # files of those parts that must do without

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dflash2_mlx import __version__
+from dflash2_mlx.cli.bench import bench
 from dflash2_mlx.cli.chat import chat
 from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
@@ -37,6 +38,7 @@ app.command()(doctor)
 app.command()(pull)
 app.command()(models)
 app.command()(verify)
+app.add_typer(bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -60,11 +60,11 @@ def _until_over(
     events: "Generator[Event, None, None]", thought: list[int], budget: Budget, stats: Stats
 ) -> "Generator[Event, None, bool]":
     """Relay `events` while the thinking is within its limit; whether they came to their end."""
-    thinking = True
+    thinking = first = True
     for event in events:
         if isinstance(event, Prefilling):
-            stats.cached_tokens = stats.cached_tokens if stats.prefilled else event.done
-            stats.mark_prefilled()
+            if first:
+                stats.cached_tokens, first = event.done, False
         elif isinstance(event, Round) and thinking:
             left = budget.tokens - len(thought)
             if len(event.tokens) > left and not _closes(thought + list(event.tokens[:left]), budget.tag):

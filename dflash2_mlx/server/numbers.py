@@ -61,8 +61,8 @@ class Tally:
         return {
             "time_to_first_token": (self.first_token or now) - self.arrived,
             "total_time": now - self.arrived,
-            "prompt_eval_duration": summary.prefill_s,
-            "generation_duration": summary.total_s - summary.prefill_s,
+            "prompt_eval_duration": summary.first_token_s,
+            "generation_duration": summary.total_s - summary.first_token_s,
             "prompt_tokens_per_second": summary.prefill_rate,
             "generation_tokens_per_second": summary.decode_rate,
         }
@@ -85,7 +85,7 @@ class Tally:
 def timings(summary: Summary) -> dict[str, object]:
     """llama.cpp's timings. Source: llama.cpp's server, `result_timings`."""
     prompt, count = summary.prompt_tokens - summary.cached_tokens, summary.completion_tokens
-    prompt_ms, predicted_ms = summary.prefill_s * 1000, (summary.total_s - summary.prefill_s) * 1000
+    prompt_ms, predicted_ms = summary.first_token_s * 1000, (summary.total_s - summary.first_token_s) * 1000
     return {
         "cache_n": summary.cached_tokens,
         "prompt_n": prompt,
@@ -124,8 +124,8 @@ class Totals:
         self.prompt_tokens += summary.prompt_tokens
         self.completion_tokens += summary.completion_tokens
         self.cached_tokens += summary.cached_tokens
-        self.prefill_s += summary.prefill_s
-        self.decode_s += summary.total_s - summary.prefill_s
+        self.prefill_s += summary.first_token_s
+        self.decode_s += summary.total_s - summary.first_token_s
         self.drafted += summary.drafted
         self.accepted += summary.accepted
         self.rounds += summary.rounds

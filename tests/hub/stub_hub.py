@@ -98,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             if part in path and times[0] > 0:
                 times[0] -= 1
                 return self._status(status, headers)
+        path = path.removeprefix("/datasets").replace("/api/datasets/", "/api/models/", 1)  # a kind of repository too
         api = path.startswith("/api/models/")
         owner, name, *rest = path.removeprefix("/api/models/").strip("/").split("/")
         repo = self.stub.repos.get(f"{owner}/{name}")

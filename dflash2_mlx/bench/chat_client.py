@@ -1,0 +1,160 @@
+"""One streamed chat completion over HTTP, timed. Knows OpenAI's wire format and the standard library."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+from dflash2_mlx.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server's base URL (`http://127.0.0.1:8000/v1`), the model's name there, a key or None, and the patience."""
+
+    base_url: str
+    model: str
+    api_key: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One request's times in seconds after it was sent. gaps_s: between pieces of text. error: why it failed, or None.
+
+    tokens: as the server counts them, else the number of pieces.
+    """
+
+    began_s: float
+    first_s: float | None
+    total_s: float
+    gaps_s: tuple[float, ...]
+    tokens: int
+    error: str | None
+
+
+def ask(endpoint: Endpoint, body: Mapping[str, object], epoch_s: float) -> Reply:
+    """Send the request and read its stream to the end; every failure is in the reply, none is raised."""
+    began = time.perf_counter()
+    pieces: list[float] = []
+    tokens, finished, error = None, False, None
+    try:
+        connection = connect(endpoint)
+        try:
+            for chunk in _chunks(_post(connection, endpoint, body)):
+                if "error" in chunk:
+                    error = f"in the stream: {_message(chunk)}"
+                    break
+                pieces += [time.perf_counter()] if _has_text(chunk) else []
+                finished |= _finish_reason(chunk) is not None
+                tokens = _completion_tokens(chunk) or tokens
+        finally:
+            connection.close()
+        if error is None and not finished:
+            error = "the stream ended without a finish_reason"
+    except (OSError, HTTPException, ValueError) as failure:
+        error = error_words(failure)
+    ended = time.perf_counter()
+    gaps = tuple(later - sooner for sooner, later in pairwise(pieces))
+    first = pieces[0] - began if pieces else None
+    return Reply(began - epoch_s, first, ended - began, gaps, tokens or len(pieces), error)
+
+
+def error_words(failure: Exception) -> str:
+    """A failure in few words, the same for the same cause, so that they can be counted."""
+    return str(failure) if isinstance(failure, StatusError) else f"{type(failure).__name__}: {failure}"[:120]
+
+
+class StatusError(ValueError):
+    """The server answered with another status than 200."""
+
+
+def connect(endpoint: Endpoint) -> HTTPConnection:
+    """A connection to the endpoint's host. Raises: UsageError for a URL that is none."""
+    parts = urlsplit(endpoint.base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--base-url {endpoint.base_url!r} is no URL. Give one like http://127.0.0.1:8000/v1.")
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    return kind(parts.hostname, parts.port, timeout=endpoint.timeout_s)
+
+
+def models_of(endpoint: Endpoint) -> Sequence[str]:
+    """The model names that the server lists. Raises: UsageError where it does not answer or lists none."""
+    connection = connect(endpoint)
+    try:
+        connection.request("GET", _path(endpoint, "/models"), headers=_headers(endpoint))
+        response = connection.getresponse()
+        found = json.loads(response.read())
+        names = [str(entry["id"]) for entry in found["data"]]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{endpoint.base_url} does not list its models ({error_words(error)}). Start the server, check --base-url "
+            "(it usually ends in /v1), or name one with --model."
+        ) from error
+    finally:
+        connection.close()
+    if not names:
+        raise UsageError(f"{endpoint.base_url} lists no models. Name one with --model.")
+    return names
+
+
+def _post(connection: HTTPConnection, endpoint: Endpoint, body: Mapping[str, object]) -> HTTPResponse:
+    headers = {**_headers(endpoint), "Content-Type": "application/json", "Accept": "text/event-stream"}
+    connection.request("POST", _path(endpoint, "/chat/completions"), json.dumps(body).encode(), headers)
+    response = connection.getresponse()
+    if response.status != 200:
+        raise StatusError(f"HTTP {response.status}: {response.read(500).decode(errors='replace')[:80]}")
+    return response
+
+
+def _path(endpoint: Endpoint, rest: str) -> str:
+    return urlsplit(endpoint.base_url).path.rstrip("/") + rest
+
+
+def _headers(endpoint: Endpoint) -> dict[str, str]:
+    return {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+
+
+def _chunks(response: HTTPResponse) -> Iterator[Mapping[str, object]]:
+    """The JSON of every data event until `[DONE]`; comments are keep-alives."""
+    for line in response:
+        text = line.decode("utf-8").strip()
+        if not text.startswith("data:"):
+            continue
+        data = text.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return
+        chunk = json.loads(data)
+        if isinstance(chunk, dict):
+            yield chunk
+
+
+def _choice(chunk: Mapping[str, object]) -> Mapping[str, object]:
+    choices = chunk.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    return first if isinstance(first, dict) else {}
+
+
+def _has_text(chunk: Mapping[str, object]) -> bool:
+    delta = _choice(chunk).get("delta")
+    return isinstance(delta, dict) and any(
+        delta.get(key) for key in ("content", "reasoning_content", "reasoning", "tool_calls")
+    )
+
+
+def _finish_reason(chunk: Mapping[str, object]) -> object:
+    return _choice(chunk).get("finish_reason")
+
+
+def _completion_tokens(chunk: Mapping[str, object]) -> int | None:
+    usage = chunk.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else None
+
+
+def _message(chunk: Mapping[str, object]) -> str:
+    error = chunk["error"]
+    return str(error.get("message")) if isinstance(error, dict) else str(error)

@@ -1,0 +1,188 @@
+"""`bench load`: 1, 2, 4, ... clients at once against a server that speaks OpenAI's interface. Knows HTTP, no pair."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
+from dflash2_mlx.bench.environment import Environment
+from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.numbers import Percentiles, percentiles, shown
+from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+
+KIND, VERSION = "dflash2-mlx bench load", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """All replies at one number of clients. throughput: completion tokens a second of all clients together."""
+
+    clients: int
+    requests: int
+    failed: int
+    seconds: float
+    tokens: int
+    throughput: float
+    first_s: Percentiles | None
+    gap_s: Percentiles | None
+    token_s: Percentiles | None
+    total_s: Percentiles | None
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDocument:
+    """Everything of one load test."""
+
+    kind: str
+    version: int
+    environment: Environment
+    base_url: str
+    model: str
+    max_tokens: int
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What every client asks, in turn, so many requests each."""
+
+    endpoint: Endpoint
+    prompts: Sequence[str]
+    max_tokens: int
+    requests: int
+    temperature: float
+
+
+def run_level(plan: LoadPlan, clients: int) -> Level:
+    """`clients` threads, each asking one request after the other."""
+    epoch = time.perf_counter()
+    replies: list[Reply] = []
+    threads = [threading.Thread(target=_client, args=(plan, number, epoch, replies)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return summed_up(clients, replies, time.perf_counter() - epoch)
+
+
+def _client(plan: LoadPlan, number: int, epoch: float, replies: list[Reply]) -> None:
+    for turn in range(plan.requests):
+        prompt = plan.prompts[(number + turn) % len(plan.prompts)]
+        body = {
+            "model": plan.endpoint.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": plan.max_tokens,
+            "temperature": plan.temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        replies.append(ask(plan.endpoint, body, epoch))  # list.append is atomic
+
+
+def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
+    """The level's figures; failed requests count as errors and nowhere else."""
+    good = [reply for reply in replies if reply.error is None]
+    tokens = sum(reply.tokens for reply in good)
+    per_token = [
+        (reply.total_s - reply.first_s) / (reply.tokens - 1)
+        for reply in good
+        if reply.first_s is not None and reply.tokens > 1
+    ]
+    return Level(
+        clients,
+        len(replies),
+        len(replies) - len(good),
+        seconds,
+        tokens,
+        tokens / seconds if seconds > 0 else 0.0,
+        percentiles([reply.first_s for reply in good if reply.first_s is not None]),
+        percentiles([gap for reply in good for gap in reply.gaps_s]),
+        percentiles(per_token),
+        percentiles([reply.total_s for reply in good]),
+        dict(Counter(reply.error for reply in replies if reply.error is not None)),
+    )
+
+
+def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> tuple[Level, ...]:
+    """One request alone as a warm-up, then every level in turn."""
+    run_level(LoadPlan(plan.endpoint, plan.prompts, plan.max_tokens, 1, plan.temperature), 1)
+    levels = []
+    for count in clients:
+        levels.append(run_level(plan, count))
+        note(f"{count:>4} clients  {shown(levels[-1].throughput)} tok/s, {levels[-1].failed} failed")
+    return tuple(levels)
+
+
+def load_report(document: LoadDocument) -> Report:
+    """The report of a load test."""
+    levels = document.levels
+    columns = (
+        "clients",
+        "requests",
+        "failed",
+        "tok/s",
+        "first p50",
+        "p95",
+        "p99",
+        "gap p50",
+        "p95",
+        "p99",
+        "token p50",
+    )
+    rows = tuple(
+        (str(v.clients), v.requests, v.failed, v.throughput, *_three(v.first_s), *_three(v.gap_s), _three(v.token_s)[0])
+        for v in levels
+    )
+    x = tuple(float(level.clients) for level in levels)
+    throughput = Chart(
+        "lines", "Throughput against clients", "clients at once", "tok/s of all together",
+        (Series("tok/s", x, tuple(level.throughput for level in levels)),), log=True,
+    )  # fmt: skip
+    charts = (
+        throughput,
+        _latency_chart("Time to the first token", [level.first_s for level in levels], x),
+        _latency_chart("Gap between pieces of text", [level.gap_s for level in levels], x),
+    )
+    errors = Counter[str]()
+    for level in levels:
+        errors.update(level.errors)
+    words = (
+        "Times in seconds. gap: between two pieces of text, which may hold several tokens; token: the time after the "
+        "first piece, divided by the tokens after the first.",
+        *(f"{count} times: {error}" for error, count in errors.most_common()),
+    )
+    section = Section("load", "Clients at once", words, Table(columns, rows), charts)
+    settings = (
+        ("server", document.base_url), ("model there", document.model), ("tokens at most", str(document.max_tokens))
+    )  # fmt: skip
+    return Report(
+        "dflash2-mlx bench load", tuple(_verdict(document)), (section,), facts(document.environment, settings)
+    )
+
+
+def _verdict(document: LoadDocument) -> list[str]:
+    levels = document.levels
+    failed, total = sum(level.failed for level in levels), sum(level.requests for level in levels)
+    best = max(levels, key=lambda level: level.throughput)
+    first = levels[0]
+    lines = [
+        f"{shown(first.throughput)} tok/s with {first.clients} client{'' if first.clients == 1 else 's'}; the most is "
+        f"{shown(best.throughput)} tok/s with {best.clients}."
+    ]
+    lines.append(f"{failed} of {total} requests FAILED." if failed else f"All {total} requests were answered in full.")
+    return lines
+
+
+def _three(found: Percentiles | None) -> tuple[float | None, float | None, float | None]:
+    return (found.p50, found.p95, found.p99) if found else (None, None, None)
+
+
+def _latency_chart(title: str, found: Sequence[Percentiles | None], x: tuple[float, ...]) -> Chart:
+    series = []
+    for name in ("p50", "p95", "p99"):
+        points = [(place, float(getattr(entry, name))) for place, entry in zip(x, found, strict=True) if entry]
+        series.append(Series(name, tuple(p for p, _ in points), tuple(y for _, y in points)))
+    return Chart("lines", title, "clients at once", "seconds", tuple(series), log=True)

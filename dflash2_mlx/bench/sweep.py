@@ -1,0 +1,193 @@
+"""`bench sweep`: every block size in turn, what each should give by its costs, what it gives, and why one is best."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dflash2_mlx.bench.environment import Environment
+from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.figures import Passes, figures
+from dflash2_mlx.bench.methods import PLAIN, Method
+from dflash2_mlx.bench.numbers import Spread
+from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+from dflash2_mlx.bench.run import Group, RunPlan, speedup, take_passes
+from dflash2_mlx.timing import Parts
+
+KIND, VERSION = "dflash2-mlx bench sweep", 1
+_TIE = 1.02  # within it the narrower block is the better one
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a round with a block of `rows` rows costs, each part in plain steps."""
+
+    rows: int
+    verify: float
+    draft: float
+    rest: float
+
+    @property
+    def round(self) -> float:
+        """The whole round in plain steps."""
+        return self.verify + self.draft + self.rest
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """One block size: predicted from costs and acceptance, and measured beside plain decoding."""
+
+    rows: int
+    cost: Cost
+    predicted_tokens: float
+    predicted: float
+    tokens_per_round: float
+    measured: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class SweepDocument:
+    """Everything of one sweep."""
+
+    kind: str
+    version: int
+    environment: Environment
+    workloads: tuple[str, ...]
+    repeats: int
+    plain_step_s: float
+    acceptance: tuple[float, ...]
+    widths: tuple[Width, ...]
+    best: int
+    same_text: bool
+
+
+def expected_tokens(acceptance: Sequence[float], rows: int) -> float:
+    """Tokens per round of a block of `rows` rows if its first rows behave like those of the widest block.
+
+    acceptance[i]: share of rounds in which the draft was right up to and including position i. The target's own token
+    is the 1.
+    """
+    return 1.0 + sum(acceptance[: rows - 1])
+
+
+def cost_of(rows: int, parts: Sequence[Parts], plain_step_s: float) -> Cost:
+    """The cost of a round in plain steps, from answers timed part by part: medians of passes with so many rows."""
+    verify = [seconds for part in parts for count, seconds in part.verify_passes if count == rows]
+    draft = [seconds for part in parts for seconds in part.draft_passes]
+    rounds = sum(max(0, len(part.rounds) - 1) for part in parts)
+    rest = sum(part.accept_s + part.host_s for part in parts) / rounds if rounds else 0.0
+    medians = [statistics.median(values) if values else 0.0 for values in (verify, draft)]
+    return Cost(rows, *(seconds / plain_step_s for seconds in (*medians, rest)))
+
+
+def plain_step(parts: Sequence[Parts]) -> float:
+    """Seconds of a plain step, timed the same way: verify of one row and the rest. Raises: ValueError without steps."""
+    steps = sum(max(0, len(part.rounds) - 1) for part in parts)
+    if not steps:
+        raise ValueError("no answer was longer than one token")
+    verify = statistics.median(seconds for part in parts for _, seconds in part.verify_passes)
+    return verify + sum(part.accept_s + part.host_s for part in parts) / steps
+
+
+def best_of(widths: Sequence[Width]) -> int:
+    """The block size with the best median; the narrowest of those within 2 % of it; 1 where none beats plain."""
+    top = max(1.0, *(width.measured.median for width in widths))
+    return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
+
+
+def sweep(
+    groups: Sequence[Group], plain: Method, drafted: dict[int, Method], plan: RunPlan, note: Callable[[str], None]
+) -> tuple[float, tuple[float, ...], tuple[Width, ...], bool]:
+    """Plain step, acceptance at the widest block, all widths, and whether every text was the same."""
+    methods = [plain, *drafted.values()]
+    found: dict[str, list[Passes]] = {method.name: [] for method in methods}
+    for group in groups:
+        for name, passes in take_passes(group, methods, plan).items():
+            found[name].append(passes)
+        note(group.name)
+    merged = {name: merge(passes) for name, passes in found.items()}
+    step_s = plain_step(merged[PLAIN].parts)
+    acceptance = figures(merged[drafted[max(drafted)].name]).acceptance_by_position
+    widths = []
+    for rows, method in drafted.items():
+        passes = merged[method.name]
+        cost, tokens = cost_of(rows, passes.parts, step_s), expected_tokens(acceptance, rows)
+        measured = speedup(passes, merged[PLAIN])
+        assert measured is not None
+        widths.append(Width(rows, cost, tokens, tokens / cost.round, figures(passes).tokens_per_round, measured))
+    texts = {name: [a.tokens for a in passes.repeats()[0]] for name, passes in merged.items()}
+    return step_s, acceptance, tuple(widths), all(text == texts[PLAIN] for text in texts.values())
+
+
+def merge(passes: Sequence[Passes]) -> Passes:
+    """Several groups as one: repeat by repeat all their conversations."""
+    repeats = zip(*(found.answers for found in passes), strict=True)
+    answers = tuple(tuple(turns for conversations in repeat for turns in conversations) for repeat in repeats)
+    return Passes(answers, tuple(part for found in passes for part in found.parts))
+
+
+def sweep_report(document: SweepDocument) -> Report:
+    """The report of a sweep."""
+    widths = document.widths
+    rows = [
+        (
+            f"{w.rows}{' (best)' if w.rows == document.best else ''}",
+            w.cost.verify, w.cost.draft, w.cost.rest, w.cost.round,
+            w.tokens_per_round, w.predicted_tokens, f"{w.predicted:.2f}x",
+            f"{w.measured.median:.2f}x ({w.measured.low:.2f}-{w.measured.high:.2f})",
+        )
+        for w in widths
+    ]  # fmt: skip
+    columns = ("block size", "verify", "draft", "rest", "round", "per round", "expected", "predicted", "measured")
+    places = tuple(float(w.rows) for w in widths)
+    measured = Series(
+        "measured", places, tuple(w.measured.median for w in widths),
+        tuple(w.measured.low for w in widths), tuple(w.measured.high for w in widths),
+    )  # fmt: skip
+    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True)
+    speed = Chart("lines", "Speed-up by block size", "rows of a block, anchor included", "times plain",
+                  (measured, predicted), (), (1.0, "plain decoding"))  # fmt: skip
+    costs = Chart(
+        "lines", "What a round brings and what it costs", "rows of a block, anchor included", "tokens, plain steps",
+        (
+            Series("tokens per round", places, tuple(w.tokens_per_round for w in widths)),
+            Series("cost of a round", places, tuple(w.cost.round for w in widths)),
+            Series("of it verifying", places, tuple(w.cost.verify for w in widths), dashed=True),
+        ),
+    )  # fmt: skip
+    words = (
+        f"Costs in plain steps of {document.plain_step_s * 1000:.2f} ms, timed with a wait round each part, so that "
+        "the prediction is on the careful side. Expected: tokens per round from the acceptance of the widest block; "
+        "the drafter sees fewer masks in a narrower one, so it may differ. Predicted: expected / round.",
+    )
+    section = Section("sweep", "Block sizes", words, Table(columns, tuple(rows)), (speed, costs))
+    settings = (("workloads", ", ".join(document.workloads)), ("repeats", str(document.repeats)))
+    return Report(
+        "dflash2-mlx bench sweep", tuple(reasons(document)), (section,), facts(document.environment, settings)
+    )
+
+
+def reasons(document: SweepDocument) -> list[str]:
+    """Which block size is best here and why, in words."""
+    by_rows = {width.rows: width for width in document.widths}
+    text = "" if document.same_text else " The texts DIFFER between block sizes: run `dflash2-mlx bench check`."
+    if document.best == 1:
+        top = max(document.widths, key=lambda width: width.measured.median)
+        return [
+            f"No block size beats plain decoding here. The nearest is {top.rows} with {top.measured.median:.2f}x: "
+            f"{top.tokens_per_round:.2f} tokens per round, but a round costs {top.cost.round:.2f} plain steps. "
+            f"Decode plainly (--no-draft), or use a drafter that fits the text better.{text}"
+        ]
+    best = by_rows[document.best]
+    lines = [
+        f"Best block size: {best.rows}, {best.measured.median:.2f}x plain decoding: {best.tokens_per_round:.2f} tokens "
+        f"per round for {best.cost.round:.2f} plain steps (verify {best.cost.verify:.2f}, draft {best.cost.draft:.2f}, "
+        f"rest {best.cost.rest:.2f}).{text}"
+    ]
+    for rows, words in ((best.rows - 1, "One row fewer"), (best.rows + 1, "One row more")):
+        other = by_rows.get(rows)
+        if other:
+            lines.append(
+                f"{words} commits {other.tokens_per_round - best.tokens_per_round:+.2f} tokens a round and costs "
+                f"{other.cost.round - best.cost.round:+.2f} plain steps: {other.measured.median:.2f}x."
+            )
+    return lines

@@ -1,0 +1,317 @@
+"""`dflash2-mlx bench`: run, sweep, load, check, soak, compare. Everything heavy is imported inside the commands."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from dflash2_mlx.cli import bench_options as options
+from dflash2_mlx.cli.models import choose_model
+from dflash2_mlx.cli.options import Acceptance, BlockSize, Draft, DraftBits, Model
+from dflash2_mlx.cli.out import Out
+from dflash2_mlx.cli.pull import offer_download
+from dflash2_mlx.config import Acceptance as AcceptanceRule
+from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
+from dflash2_mlx.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from dflash2_mlx.bench.report import Report
+    from dflash2_mlx.bench.workloads import Workload
+    from dflash2_mlx.loading import Pair
+
+bench = typer.Typer(
+    name="bench",
+    help="Measure a pair honestly: beside plain decoding, in the same process, with spreads.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+_QUICK_TOKENS, _QUICK_DOCUMENT, _QUICK_REPEATS = 64, 500, 2
+_EXACT_MARGIN, _ROUNDED_MARGIN = 1e-3, 0.25  # nats: float32 on the CPU; half precision or quantised
+_SOAK_CACHE = 64 * 2**20  # bytes of earlier texts: few enough that they come and go
+_SWEEP_WORKLOADS = ("short-chat", "long-code", "maths", "chinese")
+
+
+@bench.command()
+def run(
+    model: Model = None,
+    draft: Draft = None,
+    draft_bits: DraftBits = None,
+    draft_v1: options.DraftV1 = None,
+    block_size: BlockSize = None,
+    workload: options.WorkloadNames = None,
+    dataset: options.DatasetName = None,
+    rows: options.Rows = 8,
+    thinking: options.Thinking = "off",
+    context: options.Contexts = None,
+    length: options.Lengths = None,
+    exact_length: options.ExactLength = False,
+    repeats: options.Repeats = None,
+    temperature: options.Temperature = 0.0,
+    seed: options.Seed = 1,
+    acceptance: Acceptance = "coupled",
+    quick: options.Quick = False,
+    report: options.ReportFolder = None,
+) -> None:
+    """Time every workload with and without drafting, turn and turn about, and say which workloads gain.
+
+    Tables go to stderr; the last line of stdout is one JSON document, which `bench compare` reads.
+    """
+    contexts, lengths = options.whole_numbers("--context", context), options.whole_numbers("--length", length)
+    words = options.thinking_words(thinking)
+    EngineParams(block_size=block_size, acceptance=cast(AcceptanceRule, acceptance))  # refuses bad values at once
+    sampling = _sampling(temperature, seed)
+    workloads = _workloads(workload, dataset, rows, quick=quick)
+    if repeats is None:
+        repeats = _QUICK_REPEATS if quick else 5
+    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    from dflash2_mlx.bench.energy import find_meter
+    from dflash2_mlx.bench.environment import describe
+    from dflash2_mlx.bench.methods import Width, methods_of, token_counter
+    from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
+    from dflash2_mlx.bench.run_report import KIND, VERSION, RunDocument, Settings, run_report
+    from dflash2_mlx.loading import with_drafter
+    from dflash2_mlx.session import block_size_for
+
+    block_size_for(pair, block_size)  # refuses one that is too wide before anything is measured
+    older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
+    methods = methods_of(pair, older, Width(block_size, cast(AcceptanceRule, acceptance)))
+    counter, meter = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
+    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
+    results = []
+    for group in groups_of(workloads, words, contexts, lengths):
+        results.append(run_group(group, methods, plan))
+        Out().note(_progress(results[-1].name, {n: str(s) for n, s in results[-1].speedup.items()}))
+    settings = Settings(repeats, temperature, sampling.seed, block_size, acceptance, quick, meter.reason)
+    document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, tuple(results))
+    finish(document, run_report(document), report)
+
+
+@bench.command()
+def sweep(
+    model: Model = None,
+    draft: Draft = None,
+    draft_bits: DraftBits = None,
+    block_sizes: options.BlockSizes = None,
+    workload: options.WorkloadNames = None,
+    repeats: options.Repeats = None,
+    quick: options.Quick = False,
+    report: options.ReportFolder = None,
+) -> None:
+    """Try every block size, find the best, and say why: what a row costs, what it brings."""
+    sizes = options.whole_numbers("--block-sizes", block_sizes)
+    workloads = _workloads(workload or _SWEEP_WORKLOADS, None, 1, quick=quick)
+    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    from dflash2_mlx.bench.environment import describe
+    from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
+    from dflash2_mlx.bench.run import RunPlan, groups_of
+    from dflash2_mlx.bench.sweep import KIND, VERSION, SweepDocument, best_of, sweep_report
+    from dflash2_mlx.bench.sweep import sweep as run_sweep
+
+    assert pair.drafter is not None
+    rows = _block_sizes(sizes, pair.drafter.block_size)
+    drafted = {size: method(pair, f"block {size}", Width(size)) for size in rows}
+    repeats = repeats or (_QUICK_REPEATS if quick else 5)
+    plan = RunPlan(repeats, SamplingParams(), count_tokens=token_counter(pair, "off"))
+    groups = groups_of(workloads, ("off",), (), ())
+    plain = method(pair, PLAIN, Width(1))
+    step_s, acceptance, widths, same = run_sweep(groups, plain, drafted, plan, Out().note)
+    names = tuple(group.name for group in groups)
+    document = SweepDocument(
+        KIND, VERSION, describe(pair), names, repeats, step_s, acceptance, widths, best_of(widths), same
+    )
+    finish(document, sweep_report(document), report)
+
+
+@bench.command()
+def load(
+    base_url: options.BaseUrl = "http://127.0.0.1:8000/v1",
+    model: options.ServerModel = None,
+    api_key: options.ApiKey = None,
+    clients: options.Clients = "1,2,4,8",
+    requests: options.Requests = 4,
+    max_tokens: options.LoadTokens = 128,
+    temperature: options.Temperature = 0.0,
+    workload: options.WorkloadNames = None,
+    report: options.ReportFolder = None,
+) -> None:
+    """More and more clients at once against a server that speaks OpenAI's interface; errors are counted."""
+    from dflash2_mlx.bench.chat_client import Endpoint, models_of
+
+    counts = options.whole_numbers("--clients", clients)
+    workloads = [found for found in _workloads(workload, None, 1, quick=False) if not found.document_tokens]
+    prompts = [turns[0] for found in workloads for turns in found.conversations]
+    endpoint = Endpoint(base_url, model or models_of(Endpoint(base_url, "", api_key))[0], api_key)
+    from dflash2_mlx.bench.environment import describe
+    from dflash2_mlx.bench.load import KIND, VERSION, LoadDocument, LoadPlan, load_report, run_load
+
+    plan = LoadPlan(endpoint, prompts, max_tokens, requests, temperature)
+    levels = run_load(plan, counts, Out().note)
+    document = LoadDocument(KIND, VERSION, describe(None), base_url, endpoint.model, max_tokens, levels)
+    finish(document, load_report(document), report)
+
+
+@bench.command()
+def check(
+    model: Model = None,
+    draft: Draft = None,
+    draft_bits: DraftBits = None,
+    block_sizes: options.BlockSizes = None,
+    workload: options.WorkloadNames = None,
+    max_tokens: options.CheckTokens = 96,
+    context: options.CheckContext = 2048,
+    seeds: options.Seeds = 3,
+    margin: options.Margin = None,
+    report: options.ReportFolder = None,
+) -> None:
+    """Hold drafted answers against plain decoding: greedy, seeds, stop, penalties, tools, long prompts.
+
+    Exit 1 on a real difference; one that rounding explains is shown with its logit margin.
+    """
+    sizes = options.whole_numbers("--block-sizes", block_sizes)
+    workloads = _workloads(workload, None, 1, quick=False)
+    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    from dflash2_mlx.bench.check import KIND, VERSION, CheckDocument, Checker, CheckPlan, check_report
+    from dflash2_mlx.bench.environment import describe
+    from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
+
+    assert pair.drafter is not None
+    where = describe(pair)
+    exact = where.bandwidth is None and where.target is not None and where.target.stored == "float32"
+    allowed = (_EXACT_MARGIN if exact else _ROUNDED_MARGIN) if margin is None else margin
+    rows = _block_sizes(sizes, pair.drafter.block_size) if sizes else (2, pair.drafter.block_size)
+    plan = CheckPlan(
+        lambda block: method(pair, PLAIN, Width(block)).open(),
+        tuple(sorted(set(rows))),
+        allowed,
+        max_tokens,
+        tuple(range(1, seeds + 1)),
+        context,
+        token_counter(pair, "off"),
+    )
+    checker = Checker(plan, workloads)
+    findings = []
+    for finding in checker.findings():
+        findings.append(finding)
+        if finding.kind != "same":
+            Out().note(f"{finding.kind}: {finding.check}, {finding.prompt}, {finding.method}, {finding.why}")
+    document = CheckDocument(
+        KIND, VERSION, where, allowed, plan.block_sizes, tuple(findings), tuple(checker.tools), checker.long_context
+    )
+    finish(document, check_report(document), report)
+    if document.faults:
+        raise typer.Exit(1)
+
+
+@bench.command()
+def soak(
+    model: Model = None,
+    draft: Draft = None,
+    draft_bits: DraftBits = None,
+    minutes: options.Minutes = 10.0,
+    seed: options.Seed = 1,
+    report: options.ReportFolder = None,
+) -> None:
+    """Answer for a long time, cancelling and restarting at random: memory over time, its slope, and a stable text."""
+    workloads = _workloads(None, None, 1, quick=False)
+    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    from dflash2_mlx.bench.environment import describe
+    from dflash2_mlx.bench.methods import token_counter
+    from dflash2_mlx.bench.soak import KIND, VERSION, Soak, SoakDocument, SoakPlan, slopes, soak_report
+    from dflash2_mlx.machine import memory_in_use
+    from dflash2_mlx.session import Session
+
+    plan = SoakPlan(
+        lambda: Session(pair, cache_bytes=_SOAK_CACHE), minutes * 60, seed, token_counter(pair, "off"), memory_in_use
+    )
+    s = Soak(plan, workloads)
+    s.run(Out().note)
+    counts = (s.answers, s.cancelled, s.restarts, s.tokens, s.text_checks, s.text_changes)
+    document = SoakDocument(
+        KIND, VERSION, describe(pair, seed=seed), minutes * 60, *counts, tuple(s.samples), *slopes(s.samples)
+    )
+    finish(document, soak_report(document), report)
+    if document.text_changes:
+        raise typer.Exit(1)
+
+
+@bench.command()
+def compare(
+    before: options.Before,
+    after: options.After,
+    strict: options.Strict = False,
+    report: options.ReportFolder = None,
+) -> None:
+    """Say what changed from one `bench run` to another beyond noise."""
+    from dflash2_mlx.bench.compare import compare as compare_runs
+    from dflash2_mlx.bench.compare import comparison_report
+
+    found = compare_runs(before, after)
+    finish(found, comparison_report(found), report)
+    if strict and found.worse:
+        raise typer.Exit(1)
+
+
+def load_for_bench(load: LoadParams) -> "Pair":
+    """The pair, fetched first where the user agrees. Raises: UsageError for a pair without a drafter."""
+    offer_download(load, Out())
+    from dflash2_mlx.loading import load_pair
+
+    pair = load_pair(load)
+    if pair.drafter is None:
+        raise UsageError(f"there is nothing to compare: {pair.speculation_off}. Give --draft.")
+    return pair
+
+
+def finish(document: "DataclassInstance", report: "Report", folder: Path | None) -> None:
+    """Tables to stderr, files to `folder`, the document as the last line of stdout."""
+    from dflash2_mlx.bench.terminal import show
+    from dflash2_mlx.bench.writers import write_report
+
+    out, text = Out(), json.dumps(asdict(document), ensure_ascii=False)
+    show(report)
+    if folder:
+        for line in write_report(report, text, folder):
+            out.note(f"dflash2-mlx: {line}")
+    out.document(text)
+
+
+def _progress(name: str, ratios: dict[str, str]) -> str:
+    found = ", ".join(f"{method} {ratio}x" for method, ratio in ratios.items())
+    return f"{name:<40} {found}"
+
+
+def _chosen(model: str | None) -> str:
+    chosen, why = choose_model(model)
+    if why:
+        Out().note(f"dflash2-mlx: {why}")
+    return chosen
+
+
+def _sampling(temperature: float, seed: int) -> SamplingParams:
+    return SamplingParams(temperature=temperature, seed=seed if temperature > 0 else None)
+
+
+def _block_sizes(sizes: Sequence[int], trained: int) -> tuple[int, ...]:
+    """The block sizes to try, plain decoding's 1 left out because it is always there."""
+    for size in sizes:
+        if size > trained:
+            raise UsageError(f"block size {size} is above the {trained} rows that this drafter was trained with.")
+    return tuple(size for size in sizes if size > 1) or tuple(range(2, trained + 1))
+
+
+def _workloads(names: Sequence[str] | None, dataset: str | None, rows: int, *, quick: bool) -> "tuple[Workload, ...]":
+    """The project's workloads, or the data set's rows."""
+    from dflash2_mlx.bench.datasets import fetch_workload
+    from dflash2_mlx.bench.workloads import bundled_workloads, chosen, shortened
+
+    if dataset and names:
+        raise UsageError("--dataset excludes --workload. Drop one of them.")
+    found = (fetch_workload(dataset, rows),) if dataset else chosen(bundled_workloads(), names or ())
+    if not quick:
+        return found
+    return tuple(shortened(w, max_tokens=_QUICK_TOKENS, document_tokens=_QUICK_DOCUMENT) for w in found)

@@ -1,0 +1,128 @@
+"""What `bench check` takes for a fault and what for rounding, with scripted sessions."""
+
+from dataclasses import replace
+
+import pytest
+from bench_fakes import FakeClock, FakeSession, plain_rounds
+
+from dflash2_mlx.bench.check import Checker, CheckPlan, margin_over, valid_calls
+from dflash2_mlx.bench.schema import call_problem, problem
+from dflash2_mlx.bench.workloads import Workload
+from dflash2_mlx.events import Finished, Round, TokenLogprob, ToolCall
+
+CHAT = Workload("chat", "about", 64, (("one",),))
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "day": {"enum": ["today", "tomorrow"]},
+                "hours": {"type": "array", "items": {"type": "integer"}},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def rounds_with_margin(tokens, margin):
+    """Plain rounds whose logprobs say that token + 100 was less likely by `margin`."""
+    return [Round((t,), 0, 0, (TokenLogprob(t, -0.1, ((t, -0.1), (t + 100, -0.1 - margin))),)) for t in tokens]
+
+
+def findings(plain_tokens, drafted_tokens, *, margin=1.0, allowed=1e-3, workload=CHAT):
+    clock = FakeClock()
+    sessions = {
+        1: FakeSession(clock, rounds_with_margin(plain_tokens, margin)),
+        4: FakeSession(clock, plain_rounds(drafted_tokens)),
+    }
+    plan = CheckPlan(sessions.__getitem__, (4,), allowed, 64, (1,), 40, len)
+    return [finding for finding in Checker(plan, [workload]).findings() if finding.check == "greedy"]
+
+
+def test_equal_texts_are_the_same():
+    (found,) = findings([1, 2, 3], [1, 2, 3])
+    assert (found.kind, found.tokens, found.at) == ("same", 3, None)
+
+
+def test_a_difference_where_plain_decoding_was_sure_is_a_fault():
+    (found,) = findings([1, 2, 3], [1, 102, 3], margin=0.5)
+    assert (found.kind, found.at) == ("fault", 1) and found.margin == pytest.approx(0.5)
+
+
+def test_a_difference_at_a_near_tie_is_rounding_and_still_shown():
+    (found,) = findings([1, 2, 3], [1, 102, 3], margin=1e-4)
+    assert found.kind == "rounding" and found.margin == pytest.approx(1e-4)
+
+
+def test_a_text_that_stops_early_is_a_fault():
+    (found,) = findings([1, 2, 3], [1, 2], margin=1e-4)
+    assert (found.kind, found.at) == ("fault", 2)
+
+
+def test_another_reason_to_end_is_a_fault():
+    clock = FakeClock()
+
+    class Long(FakeSession):
+        def stream(self, request):
+            for event in super().stream(request):
+                yield replace(event, reason="length") if isinstance(event, Finished) else event
+
+    sessions = {1: FakeSession(clock, plain_rounds([1])), 4: Long(clock, plain_rounds([1]))}
+    plan = CheckPlan(sessions.__getitem__, (4,), 1e-3, 64, (1,), 40, len)
+    found = next(iter(Checker(plan, [CHAT]).findings()))
+    assert found.kind == "fault" and "ended by length, plain by stop" in found.why
+
+
+def test_a_stop_string_that_is_not_honoured_is_a_fault():
+    clock = FakeClock()
+    session = FakeSession(clock, plain_rounds([1, 2, 3]))
+    plan = CheckPlan(lambda _: session, (4,), 1e-3, 64, (1,), 40, len)
+    found = [f for f in Checker(plan, [CHAT]).findings() if f.check == "stop"]
+    assert [f.kind for f in found] == ["fault"]
+
+
+def test_the_margin_is_over_the_other_token_or_at_least_over_the_last_listed():
+    entry = TokenLogprob(1, -0.2, ((1, -0.2), (2, -0.5), (3, -4.0)))
+    assert margin_over(entry, 2) == pytest.approx(0.3)
+    assert margin_over(entry, 99) == pytest.approx(3.8)
+    assert margin_over(TokenLogprob(1, -0.2), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('{"city": "Lisbon"}', None),
+        ('{"city": "Lisbon", "day": "today", "hours": [1, 2]}', None),
+        ("{}", "lacks city"),
+        ('{"city": 3}', "not of type string"),
+        ('{"city": "x", "day": "sunday"}', "not one of"),
+        ('{"city": "x", "hours": [1, "2"]}', "hours[1]"),
+        ('{"city": "x", "hours": [true]}', "not of type integer"),
+        ('{"city": "x", "zip": 1}', "unknown zip"),
+        ("[1]", "not of type object"),
+        ("{", "no JSON"),
+    ],
+)
+def test_a_tool_call_is_held_against_its_schema(arguments, words):
+    found = call_problem("get_weather", arguments, [WEATHER])
+    assert found is None if words is None else found and words in found
+
+
+def test_a_call_of_an_unknown_function_is_no_valid_call():
+    assert call_problem("fly", "{}", [WEATHER]) == "there is no function 'fly'"
+    assert problem(None, {"type": "null"}, "x") is None and problem(1.5, {"type": "number"}, "x") is None
+
+
+def test_calls_and_valid_calls_are_counted(clock):
+    from dflash2_mlx.bench.answers import measure
+    from dflash2_mlx.config import SamplingParams
+    from dflash2_mlx.session import Request
+
+    calls = [ToolCall("get_weather", '{"city": "Oslo"}', ""), ToolCall("get_weather", "{}", "")]
+    answer = measure(FakeSession(clock, plain_rounds([1]), calls=calls), Request("x", SamplingParams()), clock)
+    assert valid_calls(answer, replace(CHAT, tools=(WEATHER,))) == (2, 1)

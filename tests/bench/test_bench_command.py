@@ -1,0 +1,122 @@
+"""`dflash2-mlx bench` over real pairs, small ones."""
+
+import pytest
+
+QUICK = ("--quick", "--repeats", 1)
+
+
+@pytest.fixture(scope="module")
+def tiny(stored):
+    target, drafter = stored
+    return ("--model", target, "--draft", drafter)
+
+
+def test_a_run_prints_tables_to_stderr_and_one_document_to_stdout(cli, tmp_path):
+    outcome = cli("run", "--model", "demo", *QUICK, "-w", "json-tools", "-b", 8, "--report", tmp_path)
+    assert outcome.code == 0, outcome.err
+    document = outcome.document
+    (group,) = document["groups"]
+    assert len(outcome.out.splitlines()) == 1 and group["workload"] == "json-tools"
+    drafted, plain = group["methods"]["dflash2"], group["methods"]["plain"]
+    assert group["same_text"] and drafted["completion_tokens"] == plain["completion_tokens"]
+    assert drafted["tokens_per_round"] > 3 and drafted["candidates"] == 16 and drafted["hit_rate"] > 0.5
+    assert sum(drafted["shares"].values()) == pytest.approx(1.0) and plain["shares"]["draft"] == 0.0
+    assert drafted["peak_bytes"] > 1_000_000 and len(drafted["acceptance_by_position"]) == 7
+    assert "Which workloads gain" in outcome.err and "same" in outcome.err
+    assert {"report.html", "report.md", "report.json", "speed.csv"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_hopeless_drafter_changes_no_text_and_is_shown_to_accept_nothing(cli, tiny):
+    outcome = cli("run", *tiny, *QUICK, "-w", "short-chat", "--thinking", "on", "--length", 24)
+    (group,) = outcome.document["groups"]
+    assert outcome.code == 0 and group["same_text"] and group["thinking"] == "on"
+    assert group["methods"]["dflash2"]["tokens_per_round"] < 1.5 and "measured once" in outcome.err
+
+
+def test_two_drafters_of_one_target_are_compared_in_one_run(cli, tiny, stored, tmp_path):
+    import json
+
+    import mlx.core as mx
+
+    old = tmp_path / "dflash1"
+    old.mkdir()
+    config = json.loads((stored[1] / "config.json").read_text())
+    config["architectures"] = ["DFlashDraftModel"]
+    config["dflash_config"]["target_layer_ids"] = [0, 2]
+    tensors = mx.load(str(stored[1] / "model.safetensors"))
+    kept = {k: v for k, v in tensors.items() if "conv" not in k and "selector" not in k}
+    kept["fc.weight"] = kept["fc.weight"][:, : 2 * 64]
+    mx.save_safetensors(str(old / "model.safetensors"), kept)
+    (old / "config.json").write_text(json.dumps(config))
+    outcome = cli("run", *tiny, *QUICK, "-w", "chinese", "--thinking", "on", "--length", 16, "--draft-v1", old)
+    assert outcome.code == 0, outcome.err
+    (group,) = outcome.document["groups"]
+    assert set(group["methods"]) == {"plain", "dflash1", "dflash2"} and group["same_text"]
+    assert outcome.document["environment"]["older_drafter"]["stored"].endswith("DFlash 1")
+
+
+@pytest.mark.slow
+def test_a_sweep_measures_every_block_size_and_predicts_it(cli):
+    outcome = cli("sweep", "--model", "demo", *QUICK, "-w", "short-chat", "--block-sizes", "2,8")
+    assert outcome.code == 0, outcome.err
+    document = outcome.document
+    assert [width["rows"] for width in document["widths"]] == [2, 8] and document["same_text"]
+    assert document["best"] in (2, 8) and f"Best block size: {document['best']}" in outcome.err
+    narrow, wide = document["widths"]
+    assert 1 < narrow["tokens_per_round"] <= 2 < wide["tokens_per_round"]
+    assert wide["predicted_tokens"] == pytest.approx(wide["tokens_per_round"], rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_check_of_the_bundled_pair_finds_no_difference(cli):
+    outcome = cli("check", "--model", "demo", "--max-tokens", 24, "--context", 300, "--seeds", 1, "-w", "short-chat")
+    assert outcome.code == 0, outcome.err
+    assert {finding["kind"] for finding in outcome.document["findings"]} == {"same"}
+
+
+@pytest.mark.slow
+def test_a_short_soak_keeps_the_text_stable(cli):
+    outcome = cli("soak", "--model", "demo", "--minutes", 0.1)
+    assert outcome.code == 0, outcome.err
+    assert outcome.document["answers"] > 3 and outcome.document["text_changes"] == 0
+    assert "Too short to tell" in outcome.err
+
+
+@pytest.mark.slow
+def test_two_real_runs_of_the_same_build_report_no_change(cli, tmp_path):
+    ask = ("run", "--model", "demo", "--quick", "--repeats", 5, "-w", "short-chat", "-w", "chinese")
+    paths = []
+    for name in ("a.json", "b.json"):
+        paths.append(tmp_path / name)
+        paths[-1].write_text(cli(*ask).out)
+    outcome = cli("compare", *paths)
+    assert outcome.code == 0 and "Nothing changed beyond noise" in outcome.err, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--context", "12x"), "'12x' is no length. Give numbers like 512,2k,8k."),
+        (("run", "--thinking", "maybe"), "--thinking is 'maybe'. Give off, on or both."),
+        (("run", "-w", "poetry"), "there is no workload poetry"),
+        (("run", "--dataset", "gsm8k", "-w", "maths"), "--dataset excludes --workload"),
+        (("run", "--acceptance", "hope"), "Give coupled or rejection"),
+        (("run", "--temperature", -1), "temperature is -1.0"),
+    ],
+)
+def test_what_a_user_can_mistype_is_one_line(cli, arguments, words):
+    command, *rest = arguments
+    outcome = cli(command, "--model", "demo", *rest)
+    assert outcome.code == 2 and words in outcome.err and len(outcome.err.splitlines()) == 1, outcome.err
+
+
+@pytest.mark.parametrize("wide", [("run", "--block-size", 9), ("sweep", "--block-sizes", "2,9")])
+def test_a_block_wider_than_the_drafter_was_trained_with_is_refused(cli, tiny, wide):
+    command, *rest = wide
+    outcome = cli(command, *tiny, "--thinking", "on", *rest) if command == "run" else cli(command, *tiny, *rest)
+    assert outcome.code == 2 and "block size 9 is above the 8 rows" in outcome.err
+
+
+def test_a_target_without_a_drafter_has_nothing_to_compare(cli, stored):
+    outcome = cli("run", "--model", stored[0])
+    assert outcome.code == 2 and "there is nothing to compare" in outcome.err

@@ -1,0 +1,123 @@
+"""What counts as a change between two runs, and what the machine's noise is allowed to do."""
+
+import json
+import random
+
+import pytest
+
+from dflash2_mlx.bench.compare import KIND, compare, comparison_report, is_change
+from dflash2_mlx.bench.numbers import spread
+
+
+def samples(median, noise=0.0, count=5, seed=0):
+    draws = random.Random(seed)
+    return [median * (1 + draws.gauss(0, noise)) for _ in range(count)]
+
+
+def as_json(values):
+    found = spread(values)
+    return {"median": found.median, "low": found.low, "high": found.high, "samples": list(found.samples)}
+
+
+def run(tmp_path, name, *, ratio=1.8, plain=100.0, per_round=3.0, same=True, repeats=5, noise=0.01, seed=0):
+    figures = {"prefill_rate": as_json(samples(500, noise, repeats, seed + 2)), "first_token_s": None}
+    methods = {
+        "plain": {**figures, "decode_rate": as_json(samples(plain, noise, repeats, seed)), "tokens_per_round": 1.0},
+        "dflash2": {
+            **figures,
+            "decode_rate": as_json(samples(plain * ratio, noise, repeats, seed + 3)),
+            "tokens_per_round": per_round,
+        },
+    }
+    group = {
+        "name": "short-chat", "methods": methods, "same_text": same,
+        "speedup": {"dflash2": as_json(samples(ratio, noise, repeats, seed + 1))},
+    }  # fmt: skip
+    document = {"kind": KIND, "version": 1, "settings": {"repeats": repeats}, "environment": {}, "groups": [group]}
+    path = tmp_path / name
+    path.write_text("some talk\n" + json.dumps(document) + "\n")
+    return path
+
+
+def changes(found):
+    return {(change.method, change.figure, change.kind, change.better) for change in found.changes}
+
+
+def test_two_runs_of_the_same_build_report_no_change(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", seed=50))
+    assert not found.changes and not found.worse
+    assert "Nothing changed beyond noise" in comparison_report(found).verdict[0]
+
+
+def test_a_slower_build_is_a_change_for_the_worse(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", ratio=1.5, seed=50))
+    assert ("dflash2", "speed-up", "drafting", False) in changes(found) and found.worse
+    assert "worse" in comparison_report(found).verdict[0]
+
+
+def test_a_busier_machine_alone_is_not_a_change_of_drafting(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", plain=60.0, seed=50))
+    assert {kind for _, _, kind, _ in changes(found)} == {"machine"} and not found.worse
+    assert "Nothing changed" in comparison_report(found).verdict[0]
+
+
+def test_fewer_tokens_per_round_and_another_text_are_changes_without_any_timing(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", per_round=2.9, same=False))
+    assert changes(found) == {
+        ("dflash2", "tokens per round", "drafting", False),
+        ("all", "same text", "drafting", False),
+    }
+
+
+def test_two_repeats_are_too_few_to_judge_speed(tmp_path):
+    found = compare(run(tmp_path, "a.json", repeats=2), run(tmp_path, "b.json", ratio=1.0, repeats=2))
+    assert not found.changes and any("fewer than 5 repeats" in note for note in found.notes)
+
+
+def test_a_small_gap_is_no_change_however_quiet_the_runs():
+    assert not is_change(spread([100.0] * 5), spread([102.9] * 5))
+    assert is_change(spread([100.0] * 5), spread([103.1] * 5))
+
+
+def test_noise_alone_is_taken_for_a_change_in_fewer_than_1_of_100_comparisons():
+    """Two samples of 5 from one normal distribution, 8 % noise, 4,000 times.
+
+    Ranges that do not overlap have a chance of 2 / C(10, 5) = 0.8 % by themselves; the gap lowers it to about 0.3 %.
+    False-alarm odds of this test: below 1e-9 (40 or more of 4,000 where 12 are expected).
+    """
+    false = sum(
+        is_change(spread(samples(100, 0.08, seed=2 * i)), spread(samples(100, 0.08, seed=2 * i + 1)))
+        for i in range(4000)
+    )
+    assert false < 40
+
+
+def test_a_tenth_more_is_seen_through_two_percent_of_noise():
+    seen = sum(
+        is_change(spread(samples(100, 0.02, seed=2 * i)), spread(samples(110, 0.02, seed=2 * i + 1)))
+        for i in range(200)
+    )
+    assert seen > 190
+
+
+@pytest.mark.parametrize("content", ["", "{}", "no json", '{"kind": "dflash2-mlx bench sweep"}'])
+def test_a_file_that_is_no_run_is_refused_in_one_line(cli, tmp_path, content):
+    other, good = tmp_path / "other.json", run(tmp_path, "a.json")
+    other.write_text(content)
+    outcome = cli("compare", good, other)
+    assert outcome.code == 2 and "holds no document of `dflash2-mlx bench run`" in outcome.err
+
+
+def test_runs_without_a_common_workload_cannot_be_compared(cli, tmp_path):
+    one, other = run(tmp_path, "a.json"), run(tmp_path, "b.json")
+    other.write_text(other.read_text().replace("short-chat", "planning"))
+    outcome = cli("compare", one, other)
+    assert outcome.code == 2 and "no workload in common" in outcome.err
+
+
+def test_the_command_prints_one_document_and_strict_fails_on_worse(cli, tmp_path):
+    one, other = run(tmp_path, "a.json"), run(tmp_path, "b.json", ratio=1.2)
+    assert cli("compare", one, other).code == 0
+    outcome = cli("compare", one, other, "--strict")
+    assert outcome.code == 1 and outcome.document["kind"] == "dflash2-mlx bench compare"
+    assert cli("compare", other, one, "--strict").code == 0

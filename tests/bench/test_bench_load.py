@@ -1,0 +1,160 @@
+"""Clients at once against a small server that speaks OpenAI's interface, well and badly."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
+from dflash2_mlx.bench.load import LoadPlan, run_level, summed_up
+
+
+class ChatServer(ThreadingHTTPServer):
+    """Streams `pieces` of two tokens each; `fault` says what goes wrong."""
+
+    daemon_threads = True
+
+    def __init__(self, fault=None, pieces=3):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.fault, self.pieces = fault, pieces
+        self.bodies, self.keys, self.now, self.most = [], [], 0, 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self._json(200, {"data": [{"id": "some-model"}]} if self.server.fault != "no models" else {"data": []})
+
+    def do_POST(self):
+        server = self.server
+        server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        server.keys.append(self.headers.get("Authorization"))
+        with server.lock:
+            server.now += 1
+            server.most = max(server.most, server.now)
+        try:
+            if server.fault == "busy" and len(server.bodies) % 2 == 0:
+                return self._json(503, {"error": {"message": "queue_full"}})
+            self._stream()
+        finally:
+            with server.lock:
+                server.now -= 1
+
+    def _json(self, status, body):
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b": keep-alive\n\n")
+        self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+        for number in range(self.server.pieces):
+            time.sleep(0.01)
+            if self.server.fault == "dies" and number == 1:
+                return
+            if self.server.fault == "error" and number == 1:
+                self._event({"error": {"message": "out of memory"}, "choices": []})
+                return
+            key = "reasoning_content" if number == 0 else "content"
+            self._event({"choices": [{"delta": {key: "word "}}]})
+        self._event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        self._event({"choices": [], "usage": {"completion_tokens": 2 * self.server.pieces}})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, body):
+        self.wfile.write(f"data: {json.dumps(body)}\n\n".encode())
+        self.wfile.flush()
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(fault=None, pieces=3):
+        server = ChatServer(fault, pieces)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def one(server, **settings):
+    return ask(Endpoint(server.url, "some-model", **settings), {"stream": True}, time.perf_counter())
+
+
+def test_a_reply_counts_the_servers_tokens_and_the_gaps_between_pieces_of_text(serve):
+    reply = one(serve())
+    assert reply.error is None and reply.tokens == 6 and len(reply.gaps_s) == 2
+    assert 0.009 < reply.first_s < reply.total_s and all(gap > 0.005 for gap in reply.gaps_s)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("busy", "HTTP 503"), ("dies", "without a finish_reason"), ("error", "in the stream: out of memory")],
+)
+def test_what_goes_wrong_is_in_the_reply_and_not_raised(serve, fault, words):
+    server = serve(fault)
+    replies = [one(server), one(server)]
+    assert words in (replies[-1].error or "")
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_reply():
+    assert "refused" in ask(Endpoint("http://127.0.0.1:9/v1", "m"), {}, 0.0).error
+
+
+def test_a_level_runs_its_clients_at_once_and_sends_what_was_asked_for(serve):
+    server = serve(pieces=8)
+    plan = LoadPlan(Endpoint(server.url, "some-model", "key"), ["one", "two"], 17, 2, 0.5)
+    level = run_level(plan, 3)
+    assert (level.clients, level.requests, level.failed, level.tokens) == (3, 6, 0, 96)
+    assert server.most > 1 and set(server.keys) == {"Bearer key"}
+    assert {body["messages"][0]["content"] for body in server.bodies} == {"one", "two"}
+    assert all(body["max_tokens"] == 17 and body["stream_options"] == {"include_usage": True} for body in server.bodies)
+
+
+def test_failed_requests_count_as_errors_and_nowhere_else():
+    good = Reply(0.0, 0.2, 1.2, (0.5, 0.5), 11, None)
+    level = summed_up(2, [good, good, Reply(0.0, 0.1, 0.1, (), 3, "HTTP 503: x")], 2.0)
+    assert (level.requests, level.failed, level.tokens, level.throughput) == (3, 1, 22, 11.0)
+    assert level.first_s.p50 == 0.2 and level.token_s.p50 == pytest.approx(0.1) and level.errors == {"HTTP 503: x": 1}
+
+
+def test_the_command_takes_the_servers_model_and_writes_its_report(serve, cli, tmp_path):
+    server = serve()
+    outcome = cli("load", "--base-url", server.url, "--clients", "1,2", "--requests", 1, "--report", tmp_path / "r")
+    assert outcome.code == 0, outcome.err
+    levels = outcome.document["levels"]
+    assert [level["clients"] for level in levels] == [1, 2] and outcome.document["model"] == "some-model"
+    assert "All 3 requests were answered in full" in outcome.err and (tmp_path / "r" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("http://127.0.0.1:9/v1", "does not list its models"), ("localhost:8000", "is no URL")],
+)
+def test_a_server_that_cannot_be_asked_is_one_line(cli, url, words):
+    outcome = cli("load", "--base-url", url)
+    assert outcome.code == 2 and words in outcome.err and len(outcome.err.splitlines()) == 1
+
+
+def test_a_server_without_models_needs_a_name(serve, cli):
+    outcome = cli("load", "--base-url", serve("no models").url)
+    assert outcome.code == 2 and "Name one with --model" in outcome.err

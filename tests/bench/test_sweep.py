@@ -1,0 +1,58 @@
+"""The cost model of block sizes."""
+
+import pytest
+
+from dflash2_mlx.bench.numbers import spread
+from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, expected_tokens, plain_step, reasons
+from dflash2_mlx.events import Round
+from dflash2_mlx.timing import Parts
+
+
+def parts(passes, drafts, rest, rounds=3):
+    done = tuple(Round((1,), 0, 0) for _ in range(rounds))
+    return Parts(sum(drafts), sum(s for _, s in passes), rest, 0.0, tuple(passes), tuple(drafts), (), done)
+
+
+def width(rows, measured, tokens=2.0, cost=1.5):
+    return Width(rows, Cost(rows, cost - 0.3, 0.2, 0.1), tokens, tokens / cost, tokens, spread([measured] * 3))
+
+
+def test_expected_tokens_are_the_targets_own_and_every_position_by_its_acceptance():
+    assert expected_tokens((0.9, 0.5, 0.25), 1) == 1.0
+    assert expected_tokens((0.9, 0.5, 0.25), 3) == pytest.approx(2.4)
+    assert expected_tokens((0.9, 0.5, 0.25), 4) == pytest.approx(2.65)
+
+
+def test_a_round_costs_its_parts_in_plain_steps():
+    plain = plain_step([parts([(1, 0.08), (1, 0.08)], [], 0.04)])
+    assert plain == pytest.approx(0.1)
+    cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], plain)
+    assert (cost.verify, cost.draft, cost.rest) == pytest.approx((1.6, 0.4, 0.1))
+    assert cost.round == pytest.approx(2.1)
+
+
+def test_the_narrower_block_wins_a_tie():
+    assert best_of([width(2, 1.4), width(3, 1.99), width(4, 2.0)]) == 3
+
+
+def test_plain_decoding_is_best_where_no_block_beats_it():
+    assert best_of([width(2, 0.9), width(4, 0.8)]) == 1
+
+
+def document(*widths):
+    return SweepDocument("", 1, None, (), 3, 0.1, (), widths, best_of(widths), True)
+
+
+def test_the_reason_names_what_a_row_more_brings_and_costs():
+    lines = reasons(document(width(2, 1.4, 1.8, 1.3), width(3, 1.6, 2.4, 1.5), width(4, 1.5, 2.5, 1.7)))
+    assert lines[0].startswith("Best block size: 3, 1.60x plain decoding: 2.40 tokens per round for 1.50 plain steps")
+    assert "One row fewer commits -0.60 tokens a round and costs -0.20 plain steps: 1.40x." in lines
+    assert "One row more commits +0.10 tokens a round and costs +0.20 plain steps: 1.50x." in lines
+
+
+def test_a_sweep_that_gains_nothing_says_so_and_what_to_do():
+    (line,) = reasons(document(width(2, 0.9, 1.2, 1.4)))
+    assert line.startswith(
+        "No block size beats plain decoding here. The nearest is 2 with 0.90x: 1.20 tokens per round"
+    )
+    assert "--no-draft" in line
