@@ -70,7 +70,6 @@ class ScriptedSession:
         for step in range(self.prefill_steps):
             time.sleep(self.pace_s)
             yield Prefilling(len(prompt.tokens) * step // self.prefill_steps, len(prompt.tokens))
-        stats.mark_prefilled()
         said = self.text(request) if callable(self.text) else self.text
         tokens = [*self.tokenizer.encode(said, add_special_tokens=False), END]
         most = request.engine.max_tokens
