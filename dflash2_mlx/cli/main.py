@@ -12,6 +12,7 @@ from dflash2_mlx import __version__
 from dflash2_mlx.cli.chat import chat
 from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
+from dflash2_mlx.cli.launch import launch
 from dflash2_mlx.cli.models import models
 from dflash2_mlx.cli.out import fail
 from dflash2_mlx.cli.pull import pull
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(chat)
 app.command()(serve)
+app.command()(launch)
 app.command()(doctor)
 app.command()(pull)
 app.command()(models)
