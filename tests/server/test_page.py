@@ -1,6 +1,7 @@
 """The page at `/`, as a person with a browser meets it. Skipped where there is no Chromium."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 
 import scripted
 from browser import NAMES, Page, browsing, chromium
+from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.served import Engine
 from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.worker import Worker
 from live import running, wait_for
 from scripted import ScriptedSession
 
@@ -260,6 +264,34 @@ def test_every_control_has_a_name_and_is_reached_by_the_tab_key(visit):
         page.press("Tab")
         seen.add(page.run("document.activeElement.id || document.activeElement.innerText"))
     assert {"new", "talk", "message", "send", "system", "temperature", "most", "effort", "Who are you?"} <= seen
+
+
+def test_the_page_lists_every_route(client):
+    text = client.get("/").text
+    for route in client.app.routes:
+        assert route.path == "/" or "{" in route.path or f" {route.path}<" in text, route.path
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_model_that_loads_is_told_and_then_it_answers(browser, session):
+    loaded = threading.Event()
+    worker = Worker(lambda: loaded.wait(20) and Engine(session, scripted.served(session.tokenizer)))
+    worker.start()
+    desk = Desk(worker, Settings())
+    session.text = SAID
+    with running(desk) as url:
+        browser.open(url)
+        browser.wait("$('where').innerText === 'loading the model'")
+        ask(browser, "Good day")
+        browser.wait("document.querySelector('.answer .error')")
+        assert "the model is loading" in browser.text(".answer .error")
+        loaded.set()
+        browser.wait("$('where').innerText === 'scripted'")
+        browser.click(".foot button")
+        browser.wait(ANSWERED)
+    assert worker.join(5)
+    desk.kitchen.shutdown()
 
 
 def test_the_page_is_one_file_that_asks_nothing_of_other_hosts(client):
