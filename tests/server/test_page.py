@@ -79,7 +79,7 @@ def test_an_answer_is_streamed_with_its_thinking_folded_and_its_numbers_shown(vi
     assert page.text(".thoughts div") == "A greeting."
     for words in ("tok/s", "tokens per round", "of drafts accepted", "first token"):
         assert words in page.text(".foot")
-    for words in ("Tokens per round", "Acceptance", "First token", "new, 0 cached", "thinking"):
+    for words in ("Tokens per round", "Acceptance", "17 of 3 rows", "First token", "new, 0 cached", "thinking"):
         assert words in page.text("#last")
 
 
