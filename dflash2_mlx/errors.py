@@ -8,6 +8,7 @@ DFlash2Error                 exit 1: one line on stderr, no traceback
 |-- PromptError              nothing to answer, or more than the context holds
 |-- TemplateError            the chat template refused these messages or this setting
 |-- ServeError               the server cannot listen where it should
+|-- LaunchError              no server answers a client, or the client is not installed
 `-- UsageError               exit 2: a parameter outside its range, or two that exclude each other
 
 A message has three parts: what happened with the values, why, what to type next.
@@ -46,6 +47,10 @@ class TemplateError(DFlash2Error):
 
 class ServeError(DFlash2Error):
     """The address cannot be listened on. Give another port or host."""
+
+
+class LaunchError(DFlash2Error):
+    """No server answers, it refused, or the client is not installed. Start the one or install the other."""
 
 
 class UsageError(DFlash2Error, ValueError):

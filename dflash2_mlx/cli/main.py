@@ -13,6 +13,7 @@ from dflash2_mlx.cli.bench import bench
 from dflash2_mlx.cli.chat import chat
 from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
+from dflash2_mlx.cli.launch import launch
 from dflash2_mlx.cli.models import models
 from dflash2_mlx.cli.out import fail
 from dflash2_mlx.cli.pull import pull
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(chat)
 app.command()(serve)
+app.command()(launch)
 app.command()(doctor)
 app.command()(pull)
 app.command()(models)

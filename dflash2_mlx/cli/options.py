@@ -202,6 +202,14 @@ EffortMap = Annotated[
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", rich_help_panel=_SERVER)]
+Client = Annotated[str, typer.Argument(help="claude, codex, opencode or openwebui.")]
+ClientArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the client's own, after --.")]
+BaseUrl = Annotated[str, typer.Option("--base-url", help="Where the server is.")]
+ServerKey = Annotated[
+    str | None, typer.Option("--api-key", help="The server's key. Default: DFLASH2_MLX_API_KEY.", show_default=False)
+]
+ServerModel = Annotated[str | None, typer.Option("--model", "-m", help="Default: the one that is served.")]
+RunClient = Annotated[bool, typer.Option("--exec", help="Run the client instead of printing the command.")]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document instead of streamed text.", rich_help_panel=_OUTPUT)
 ]

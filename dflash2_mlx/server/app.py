@@ -1,13 +1,12 @@
 """The ASGI app: routes, guards, and the envelope of every error. Knows the dialects by their routes."""
 
-from importlib.resources import files
 from typing import cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dflash2_mlx.server.chat import read_chat
@@ -16,6 +15,7 @@ from dflash2_mlx.server.errors import ApiError, explain
 from dflash2_mlx.server.exchange import Counter, Desk, Exchange
 from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.messages import count_tokens, read_messages
+from dflash2_mlx.server.page import page
 from dflash2_mlx.server.responses import read_response
 from dflash2_mlx.server.status import Status
 
@@ -24,7 +24,7 @@ def build_app(desk: Desk) -> Starlette:
     """The app around one engine."""
     status = Status(desk)
     routes = [
-        Route("/", _page, methods=["GET"]),
+        Route("/", page, methods=["GET"]),
         Route("/health", status.health, methods=["GET"]),
         Route("/livez", status.live, methods=["GET"]),
         Route("/api/status", status.status, methods=["GET"]),
@@ -44,12 +44,6 @@ def build_app(desk: Desk) -> Starlette:
     )
     app.router.redirect_slashes = False
     return app
-
-
-async def _page(request: Request) -> Response:
-    """The page for people. It is open even where a key is set, and asks for it."""
-    page = files("dflash2_mlx.server").joinpath("page.html").read_text(encoding="utf-8")
-    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
 async def _refused(request: Request, error: Exception) -> Response:

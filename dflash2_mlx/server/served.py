@@ -118,7 +118,10 @@ class Engine:
     session: Answering
     served: Served
     measure: Callable[[], Kept] = Kept
-    kept: Kept = field(default_factory=Kept)
+    kept: Kept = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.note_kept()
 
     def note_kept(self) -> None:
         """Renew `kept`."""

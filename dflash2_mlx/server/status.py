@@ -103,6 +103,7 @@ def _model(served: Served | None) -> Mapping[str, object]:
         "dflash_fallback_reason": off,
         "block_size": served.block_size,
         "block_size_reason": served.block_size_reason,
+        "reasoning_levels": dict(served.chat.levels),
     }
 
 

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dflash2_mlx.config import LoadParams
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.run import Server, listen, url_of
+from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.worker import Worker
 
 
 @contextmanager
@@ -56,3 +59,16 @@ def read_all(connection: socket.socket) -> bytes:
     while piece := connection.recv(65536):
         pieces.append(piece)
     return b"".join(pieces)
+
+
+@contextmanager
+def serving_demo(settings: Settings) -> Iterator[str]:
+    """The URL of a server with the bundled pair."""
+    worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
+    worker.start()
+    wait_for(lambda: worker.state == "ready", 60)
+    desk = Desk(worker, settings)
+    with running(desk) as url:
+        yield url
+    assert worker.join(5)
+    desk.kitchen.shutdown()

@@ -1,0 +1,141 @@
+"""What the anthropic package makes of us beyond the first message: its events, its error classes, its patience."""
+
+import anthropic
+import pytest
+
+from dflash2_mlx.server.settings import Settings
+from live import running, serving_demo
+from scripted import ScriptedSession
+
+pytestmark = pytest.mark.slow  # the client takes seconds to import
+
+WHO = [{"role": "user", "content": "Who are you?"}]
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"name": "get_weather", "description": "Weather in a city", "input_schema": CITY}]
+WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
+GREEDY = {"temperature": 0}
+KEY = "a key"
+
+
+@pytest.fixture(scope="module")
+def url():
+    with serving_demo(Settings(cache_bytes=10**9, api_key=KEY)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def claude(url):
+    with anthropic.Anthropic(base_url=url, api_key=KEY, max_retries=0, timeout=60) as client:
+        yield client
+
+
+def create(claude, **fields):
+    return claude.messages.create(
+        **{"model": "demo", "max_tokens": 300, "messages": WHO, "extra_body": GREEDY, **fields}
+    )
+
+
+def test_the_key_may_come_as_a_token_and_a_wrong_one_is_refused(url):
+    with anthropic.Anthropic(base_url=url, auth_token=KEY, api_key=None, max_retries=0) as bearer:
+        assert create(bearer).content
+    with (
+        anthropic.Anthropic(base_url=url, api_key="other", max_retries=0) as stranger,
+        pytest.raises(anthropic.AuthenticationError) as refused,
+    ):
+        create(stranger)
+    assert refused.value.body["error"]["type"] == "authentication_error"
+
+
+def test_a_stop_sequence_ends_the_text_and_is_named(claude):
+    full = create(claude).content[0].text
+    stop = full[len(full) // 2 :][:6]
+    reply = create(claude, stop_sequences=[stop, "never said"])
+    assert (reply.stop_reason, reply.stop_sequence) == ("stop_sequence", stop)
+    assert reply.content[0].text == full[: full.index(stop)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_an_answer_has_at_most_as_many_tokens_as_were_asked_for(claude, most):
+    reply = create(claude, max_tokens=most)
+    assert reply.usage.output_tokens == most and reply.stop_reason == "max_tokens"
+
+
+def test_thinking_is_streamed_before_the_text_and_goes_back_as_it_came(claude):
+    fields = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1500}
+    with claude.messages.stream(model="demo", messages=WHO, extra_body=GREEDY, **fields) as stream:
+        kinds = [event.type for event in stream]
+        message = stream.get_final_message()
+    assert kinds.index("thinking") < kinds.index("signature") < kinds.index("text")
+    history = [*WHO, {"role": "assistant", "content": message.content}, *WHO]
+    again = create(claude, messages=history, **fields)
+    assert again.usage.cache_read_input_tokens > message.usage.input_tokens - 10
+
+
+def test_tools_go_round_and_their_result_is_told(claude):
+    with claude.messages.stream(
+        model="demo", max_tokens=300, messages=WEATHER, tools=TOOLS, extra_body=GREEDY
+    ) as stream:
+        kinds = {event.type for event in stream}
+        message = stream.get_final_message()
+    (call,) = [block for block in message.content if block.type == "tool_use"]
+    assert "input_json" in kinds and message.stop_reason == "tool_use" and call.input == {"city": "Paris"}
+    content = [{"type": "text", "text": '{"temperature": 9, "sky": "sunny"}'}]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": content}
+    history = [*WEATHER, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    assert "9" in create(claude, messages=history, tools=TOOLS).content[-1].text
+
+
+def test_counting_sees_the_system_prompt_and_the_tools(claude):
+    count = claude.messages.count_tokens
+    alone = count(model="demo", messages=WHO).input_tokens
+    with_system = count(model="demo", messages=WHO, system=[{"type": "text", "text": "Be brief."}]).input_tokens
+    assert alone < with_system < count(model="demo", messages=WHO, system="Be brief.", tools=TOOLS).input_tokens
+    used = create(claude, system="Be brief.", tools=TOOLS).usage
+    assert (
+        used.input_tokens + used.cache_read_input_tokens
+        == count(model="demo", messages=WHO, system="Be brief.", tools=TOOLS).input_tokens
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tool_choice": {"type": "any"}, "tools": TOOLS}, "tool_choice"),
+        ({"extra_body": {"temperature": -1}}, "temperature"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "text only"),
+        ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "budget_tokens"),
+    ],
+)
+def test_what_cannot_be_honoured_is_a_bad_request_that_names_it(claude, fields, words):
+    with pytest.raises(anthropic.BadRequestError, match=words) as refused:
+        create(claude, **fields)
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+
+
+@pytest.fixture
+def scripted_claude(make_desk, wrapper):
+    session = ScriptedSession(wrapper, text="word " * 50, round_size=3)
+    with running(make_desk(session)) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
+        yield client, session
+
+
+def test_a_fault_in_the_middle_of_a_stream_is_raised_by_the_client(scripted_claude):
+    claude, session = scripted_claude
+    session.fail_after = 10
+    seen = []
+    with (
+        pytest.raises(anthropic.APIStatusError, match="a fault"),
+        claude.messages.stream(model="scripted", max_tokens=300, messages=WHO) as stream,
+    ):
+        for text in stream.text_stream:
+            seen.append(text)
+    assert seen and "".join(seen).startswith("word")
+
+
+def test_no_memory_is_not_tried_again(scripted_claude):
+    claude, session = scripted_claude
+    session.error, session.fail_after = RuntimeError("[malloc] Unable to allocate 9 bytes"), 0
+    with pytest.raises(anthropic.InternalServerError) as refused:
+        claude.messages.create(model="scripted", max_tokens=300, messages=WHO)
+    assert refused.value.status_code == 507 and len(session.requests) == 1
