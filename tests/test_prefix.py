@@ -14,23 +14,31 @@ from dflash2_mlx.session import Request, Session
 from dflash2_mlx.text.prompt import Prompt
 from folders import write_drafter, write_target
 
-FAMILIES = ["qwen3_5", "qwen3", "muse_glimmer"]
+OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in ("qwen3", "muse_glimmer")]
 ENGINE = EngineParams(max_tokens=21, block_size=8)
 GREEDY = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
 PLENTY = 2**30
 OPENING, TURN_END = [257, 260, 261], [258, 10]  # the glue of a made-up template
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=["qwen3_5", *OTHERS])
 def pair(request, tmp_path_factory):
-    root = tmp_path_factory.mktemp(request.param)
-    return load(str(write_target(root / "target", request.param)), str(write_drafter(root / "drafter")))
+    return tiny_pair(request.param, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["qwen3_5", "qwen3", "muse_glimmer"])
+def any_pair(request, tmp_path_factory):
+    return tiny_pair(request.param, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory):
-    root = tmp_path_factory.mktemp("hybrid")
-    return load(str(write_target(root / "target")), str(write_drafter(root / "drafter")))
+    return tiny_pair("qwen3_5", tmp_path_factory)
+
+
+def tiny_pair(family, tmp_path_factory):
+    root = tmp_path_factory.mktemp(family)
+    return load(str(write_target(root / "target", family)), str(write_drafter(root / "drafter")))
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +82,9 @@ def interrupt(session: Session, prompt: Prompt, rounds: int, engine: EngineParam
     return seen
 
 
-@pytest.mark.parametrize("engine", [ENGINE, replace(ENGINE, block_size=1), replace(ENGINE, block_size=3)])
-def test_three_turns_equal_fresh_runs_and_run_only_what_is_new(pair, engine):
+@pytest.mark.parametrize("block_size", [8, 1, pytest.param(3, marks=pytest.mark.slow)])
+def test_three_turns_equal_fresh_runs_and_run_only_what_is_new(any_pair, block_size):
+    pair, engine = any_pair, replace(ENGINE, block_size=block_size)
     session, talk = Session(pair, cache_bytes=PLENTY), Talk()
     kept = 0
     for turn in range(3):
@@ -118,8 +127,9 @@ def test_the_same_prompt_again_gives_the_same_answer_from_its_boundary(pair):
     assert answers[1].rounds == answers[0].rounds, "a restored drafter drafts as the one that read the prompt"
 
 
-def test_branches_from_one_boundary_do_not_see_each_other(pair):
+def test_branches_from_one_boundary_do_not_see_each_other(any_pair):
     """Every branch is run twice, in turn with the others, so that each would meet what another wrote."""
+    pair = any_pair
     session, head = Session(pair, cache_bytes=PLENTY), words(0, 40)
     prompts = [Prompt((*head, *words(seed, 8), *OPENING), "answer", (40, 48)) for seed in (1, 2, 3)]
     expected = [run(Session(pair), prompt).tokens for prompt in prompts]
@@ -202,7 +212,7 @@ def test_the_budget_holds_and_the_oldest_texts_go_first(pair):
     probe = Session(pair, cache_bytes=PLENTY)
     run(probe, Talk().ask(words(0, 100)))
     session = Session(pair, cache_bytes=3 * probe.prefixes.nbytes)
-    prompts = [Talk().ask(words(seed, 100)) for seed in range(8)]
+    prompts = [Talk().ask(words(seed, 100)) for seed in range(5)]
     for prompt in prompts:
         run(session, prompt)
         assert session.prefixes.nbytes <= session.prefixes.budget_bytes
@@ -211,9 +221,9 @@ def test_the_budget_holds_and_the_oldest_texts_go_first(pair):
 
 
 def test_a_long_talk_stays_within_the_budget_and_exact(pair):
-    session = Session(pair, cache_bytes=400_000)
+    session = Session(pair, cache_bytes=300_000)
     talk = Talk(words(9, 20))
-    for turn in range(12):
+    for turn in range(8):
         prompt = talk.ask(words(turn, 12))
         prompt = replace(prompt, boundaries=(20, *prompt.boundaries))
         answer = run(session, prompt)

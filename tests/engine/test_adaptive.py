@@ -40,8 +40,11 @@ def rounds(target, drafter, sampling, max_tokens=60):
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("model_type", ["qwen3_5", "qwen3", "muse_glimmer"])
-@pytest.mark.parametrize("right", [0, 3, 7, None])
+@pytest.mark.parametrize(
+    "model_type",
+    ["qwen3_5", *(pytest.param(other, marks=pytest.mark.slow) for other in ("qwen3", "muse_glimmer"))],
+)
+@pytest.mark.parametrize("right", [0, 3, None])
 def test_the_text_is_that_of_plain_decoding_and_the_policy_hears_of_every_round(target_of, model_type, sampling, right):
     target = target_of(model_type)
     plain = answer(target, None, PROMPT, sampling, max_tokens=60)
@@ -56,15 +59,15 @@ def test_the_text_is_that_of_plain_decoding_and_the_policy_hears_of_every_round(
 
 def test_a_real_drafter_may_rest_and_come_back(target_of):
     target = target_of("qwen3_5")
-    plain = answer(target, None, PROMPT, max_tokens=120)
+    plain = answer(target, None, PROMPT, max_tokens=60)
     drafter = AdaptiveDrafter(tiny_drafter(target), RandomWidths(random.Random(1)))
-    assert [token for one in rounds(target, drafter, SamplingParams(), 120) for token in one.tokens] == plain
+    assert [token for one in rounds(target, drafter, SamplingParams(), 60) for token in one.tokens] == plain
 
 
 def test_an_answer_closed_at_any_event_leaves_caches_that_go_on_to_the_same_text(target_of):
     target = target_of("qwen3_5")
     plain = answer(target, None, PROMPT, max_tokens=30)
-    for count in range(1, 25):
+    for count in range(1, 25, 4):
         drafter = tiny_drafter(target)
         adaptive = AdaptiveDrafter(drafter, RandomWidths(random.Random(count)))
         target.reset()

@@ -43,15 +43,15 @@ def test_plain_decoding_is_mlx_lms(target, texts, count):
     assert answer(target, None, prompt(count), max_tokens=LENGTH) == texts[count]
 
 
-@pytest.mark.parametrize("block", [2, 5, 8, 16])
-@pytest.mark.parametrize("right", [0, 3, 15, None])
+@pytest.mark.parametrize("block", [5, 16, *(pytest.param(block, marks=pytest.mark.slow) for block in (2, 8))])
+@pytest.mark.parametrize("right", [15, None, *(pytest.param(right, marks=pytest.mark.slow) for right in (0, 3))])
 def test_drafted_text_is_mlx_lms_around_the_window(target, texts, block, right):
     for count in PROMPTS[:: 1 if block == 5 else 3]:
         drafter = ScriptedDrafter(prompt(count) + texts[count], right, block_size=16)
         assert answer(target, drafter, prompt(count), max_tokens=LENGTH, block_size=block) == texts[count]
 
 
-@pytest.mark.parametrize("right", [0, 2, 15])
+@pytest.mark.parametrize("right", [2, *(pytest.param(right, marks=pytest.mark.slow) for right in (0, 15))])
 def test_widths_that_change_from_round_to_round_change_no_token(target, texts, right):
     for count in PROMPTS:
         drafter = MixedDrafter(prompt(count) + texts[count], right, block_size=16)
