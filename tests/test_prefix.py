@@ -15,7 +15,7 @@ from dflash2_mlx.text.prompt import Prompt
 from folders import write_drafter, write_target
 
 OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in ("qwen3", "muse_glimmer")]
-ENGINE = EngineParams(max_tokens=21, block_size=8)
+ENGINE = EngineParams(max_tokens=9, block_size=8)
 GREEDY = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
 PLENTY = 2**30
 OPENING, TURN_END = [257, 260, 261], [258, 10]  # the glue of a made-up template
@@ -220,6 +220,7 @@ def test_the_budget_holds_and_the_oldest_texts_go_first(pair):
     assert run(session, prompts[0]).summary.cached_tokens == 0
 
 
+@pytest.mark.slow
 def test_a_long_talk_stays_within_the_budget_and_exact(pair):
     session = Session(pair, cache_bytes=300_000)
     talk = Talk(words(9, 20))
@@ -234,6 +235,7 @@ def test_a_long_talk_stays_within_the_budget_and_exact(pair):
     assert run(session, Prompt((*words(9, 20), 1, 2, 3), "answer", (20,))).summary.cached_tokens == 20
 
 
+@pytest.mark.slow
 def test_sampled_text_of_a_seed_does_not_depend_on_what_was_kept(pair):
     session, talk = Session(pair, cache_bytes=PLENTY), Talk()
     sampling = replace(GREEDY, temperature=1.0, seed=7, repetition_penalty=1.2, presence_penalty=0.5)
@@ -301,6 +303,7 @@ def test_a_system_prompt_is_shared_between_conversations(demo):
     assert again.tokens == gather(Session(demo).stream(other)).tokens
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_while_a_kept_text_is_repeated(hybrid):
     session, prompt = Session(hybrid, cache_bytes=PLENTY), Talk().ask(words(1, 300))
     for _ in range(3):

@@ -61,7 +61,7 @@ def test_a_kept_drafter_is_bit_equal_to_one_quantised_on_load_and_is_read_instea
 def test_a_kept_drafter_drafts_the_same_tokens(pair):
     from dflash2_mlx import generate
 
-    engine = EngineParams(max_tokens=24)
+    engine = EngineParams(max_tokens=24, block_size=8)
     fresh = generate(load(pair), "hello", engine=engine)
     save_drafter(pair[1], 4)
     again = generate(load(pair), "hello", engine=engine)

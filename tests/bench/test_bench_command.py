@@ -26,6 +26,7 @@ def test_a_run_prints_tables_to_stderr_and_one_document_to_stdout(cli, tmp_path)
     assert {"report.html", "report.md", "report.json", "speed.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_hopeless_drafter_changes_no_text_and_is_shown_to_accept_nothing(cli, tiny):
     outcome = cli("run", *tiny, *QUICK, "-w", "short-chat", "--thinking", "on", "--length", 24)
     (group,) = outcome.document["groups"]
@@ -33,6 +34,7 @@ def test_a_hopeless_drafter_changes_no_text_and_is_shown_to_accept_nothing(cli, 
     assert group["methods"]["dflash2"]["tokens_per_round"] < 1.5 and "measured once" in outcome.err
 
 
+@pytest.mark.slow
 def test_two_drafters_of_one_target_are_compared_in_one_run(cli, tiny, stored, tmp_path):
     import json
 

@@ -64,6 +64,7 @@ def test_three_turns_equal_fresh_answers_and_run_only_what_is_new(pair, talk):
     assert summary.cached_tokens > summary.prompt_tokens / 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_stopped_stays_and_the_next_one_follows_from_it(pair):
     session = Interrupting(pair, 4)
     talk = Talk(session, interactive=True)
