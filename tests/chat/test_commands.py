@@ -161,9 +161,33 @@ def test_only_bursts_of_characters_are_pastes():
 
 def finished(reason, *, rounds=40):
     """The end of an answer of 200 tokens to a prompt of 40, 20 of them cached."""
-    words = ("drafted", 5, "why", None if rounds else "no drafter", "greedy", None)
-    counts = (40, 20, 200, rounds, 160, 130, 4.25, 0.8125, (), ())
-    return Finished(reason, None, Summary(*words, *counts, 0.2, 3.0, 100.0, 61.34, 2**30))
+    return Finished(
+        reason,
+        None,
+        Summary(
+            mode="drafted",
+            block_size=5,
+            block_size_reason="why",
+            speculation_off=None if rounds else "no drafter",
+            acceptance_rule="greedy",
+            seed=None,
+            prompt_tokens=40,
+            cached_tokens=20,
+            completion_tokens=200,
+            rounds=rounds,
+            drafted=160,
+            accepted=130,
+            tokens_per_round=4.25,
+            acceptance=0.8125,
+            acceptance_by_position=(),
+            rounds_by_width=(1, 0, 0, 0, rounds),
+            first_token_s=0.2,
+            total_s=3.0,
+            prefill_rate=100.0,
+            decode_rate=61.34,
+            peak_bytes=2**30,
+        ),
+    )
 
 
 def test_the_line_about_an_answer_has_its_numbers():
