@@ -80,6 +80,7 @@ class WidthPolicy:
         self._timed_at = [0] * widest
         self._round, self._since_probe, self._gap, self._probes_left = 0, 0, _FIRST_GAP, 0
         self._last: float | None = None
+        self._plain = False  # whether the last round was a plain step
         self.rows = self._home = self._best(self._worth())
 
     @property
@@ -98,12 +99,16 @@ class WidthPolicy:
         self._last = None
 
     def record(self, rows: int, accepted: int) -> None:
-        """A round of `rows` rows is done and `accepted` of its `rows - 1` draft tokens were kept."""
-        now, self._round = self._clock(), self._round + 1
-        if self._last is not None:
+        """A round of `rows` rows is done and `accepted` of its `rows - 1` draft tokens were kept.
+
+        A plain step is told of once the device has begun it, a drafted round once it is over: the first plain step
+        behind a drafted round would seem to take no time.
+        """
+        now, plain, self._round = self._clock(), rows == 1, self._round + 1
+        if self._last is not None and (self._plain or not plain):
             self._times[rows - 1].append(now - self._last)
             self._timed_at[rows - 1] = self._round
-        self._last = now
+        self._last, self._plain = now, plain
         self._learn(rows, accepted)
         if self._probes_left > 1:
             self._probes_left -= 1
@@ -164,8 +169,7 @@ class WidthPolicy:
         unknown = [n for n in widths if len(self._times[n - 1]) < _FIRST_SAMPLES]
         promising = [n for n in unknown if n == 1 or worth[n - 1] >= worth[best - 1]]
         if promising and best != 1:
-            self._probes_left = _FIRST_SAMPLES
-            return max(promising, key=lambda n: worth[n - 1])
+            return self._try(max(promising, key=lambda n: worth[n - 1]), _FIRST_SAMPLES)
         if self._since_probe < self._gap:
             return None
         self._since_probe = 0
@@ -173,5 +177,9 @@ class WidthPolicy:
         stale = self._round - self._timed_at[other - 1] > _STALE
         if best != 1 and not (stale and worth[other - 1] >= _NEAR * worth[best - 1]):
             return None
-        self._probes_left = _PROBE_ROUNDS
-        return other
+        return self._try(other, _PROBE_ROUNDS)
+
+    def _try(self, rows: int, timed: int) -> int:
+        """`rows`, until so many rounds of them were timed."""
+        self._probes_left = timed + (rows == 1)
+        return rows

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from dflash2_mlx.config import EngineParams, SamplingParams
+from dflash2_mlx.engine.accept import Decision, Verdict
 from dflash2_mlx.engine.adaptive import AdaptiveDrafter
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.width import WidthPolicy
 from dflash2_mlx.events import Prefilling, Round
 from fakes import ScriptedDrafter, answer, tiny_drafter
 
@@ -48,7 +50,7 @@ def rounds(target, drafter, sampling, max_tokens=60):
 def test_the_text_is_that_of_plain_decoding_and_the_policy_hears_of_every_round(target_of, model_type, sampling, right):
     target = target_of(model_type)
     plain = answer(target, None, PROMPT, sampling, max_tokens=60)
-    policy = RandomWidths(random.Random(right))
+    policy = RandomWidths(random.Random(str(right)))  # None would be a new seed each time
     scripted = ScriptedDrafter([*PROMPT, *plain], right)
     done = rounds(target, AdaptiveDrafter(scripted, policy), sampling)
     assert [token for one in done for token in one.tokens] == plain
@@ -81,3 +83,41 @@ def test_an_answer_closed_at_any_event_leaves_caches_that_go_on_to_the_same_text
         follow = decode(target, adaptive, prompt, SamplingParams(), EngineParams(max_tokens=30 - len(seen)))
         rest = [event for event in follow if not isinstance(event, Prefilling)]
         assert [*seen, *(token for event in rest if isinstance(event, Round) for token in event.tokens)] == plain
+
+
+class TimedWidths(WidthPolicy):
+    """The policy, of which only the times are of interest: the widths are chosen by chance."""
+
+    def record(self, rows: int, accepted: int) -> None:
+        super().record(rows, accepted)
+        self.rows = self.rng.choice([1, 1, 1, 2, 5, 8])
+
+    @property
+    def least(self) -> dict[int, float]:
+        """The shortest time of every width."""
+        return {rows: min(times) for rows, times in enumerate(self._times, 1) if times}
+
+
+@pytest.mark.parametrize("waits_for", ["read", "launch"])
+def test_no_round_seems_shorter_than_it_is(target_of, monkeypatch, waits_for):
+    """The clock moves by 1 s a row, where a GPU is waited for (reading) or where a CPU works (launching)."""
+    now = [0.0]
+    target = target_of("qwen3")
+
+    def read(verdict: Verdict, read=Verdict.read) -> Decision:
+        now[0] += verdict.tokens.shape[0]
+        return read(verdict)
+
+    def verify(block, verify=target.verify):
+        now[0] += block.shape[0]
+        return verify(block)
+
+    if waits_for == "read":
+        monkeypatch.setattr(Verdict, "read", read)
+    else:
+        monkeypatch.setattr(target, "verify", verify)
+    policy = TimedWidths(8, clock=lambda: now[0])
+    policy.rng = random.Random(2)
+    rounds(target, AdaptiveDrafter(tiny_drafter(target), policy), SamplingParams(), 150)
+    assert set(policy.least) >= {1, 2, 5, 8}
+    assert policy.least[1] == 1.0 and all(least >= rows for rows, least in policy.least.items())
