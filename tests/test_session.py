@@ -81,6 +81,11 @@ def test_the_statistics_count_what_the_rounds_say(pair):
     assert summary.rounds_by_width == tuple(widths.count(drafted) for drafted in range(8))
 
 
+def test_an_answer_of_no_tokens_has_no_rates(pair):
+    summary = ask(pair, engine=EngineParams(max_tokens=0)).summary
+    assert (summary.completion_tokens, summary.prefill_rate, summary.decode_rate) == (0, 0.0, 0.0)
+
+
 def test_the_block_size_is_chosen_round_by_round_unless_one_is_given(pair):
     chosen, given = ask(pair), ask(pair, engine=EngineParams(max_tokens=40, block_size=5))
     assert chosen.tokens == given.tokens

@@ -46,7 +46,7 @@ class Stats:
         first = self.first_token or now
         drafted, accepted = sum(self.drafted_at), sum(self.accepted_at)
         decode_s = (self.last_token or now) - first
-        run = self.prompt_tokens - self.cached_tokens
+        run = self.prompt_tokens - self.cached_tokens if self.first_token else 0  # without an answer nothing is read
         return Summary(
             mode=setting.mode,
             block_size=setting.block_size,
