@@ -84,6 +84,7 @@ class Branch:
 
 class PrefixCache:
     """Branches within a budget of bytes; the least recently used boundaries go first. A budget of 0 keeps nothing.
+    The text of the last answer stays whatever its size, until a prompt comes that does not begin with it.
 
     `open` positions target and drafter, `mark` keeps a boundary at the present place, `close` ends the answer.
     """
@@ -166,6 +167,7 @@ class PrefixCache:
         self._target.use(branch.target)
         if self._drafter and branch.draft:
             self._drafter.cache = branch.draft
+        self._evict()  # the last answer may have been longer than the budget
 
     def _leave(self, branch: Branch) -> None:
         self._branches.remove(branch)

@@ -220,6 +220,15 @@ def test_the_budget_holds_and_the_oldest_texts_go_first(pair):
     assert run(session, prompts[0]).summary.cached_tokens == 0
 
 
+def test_a_text_beyond_the_budget_stays_for_its_next_turn_only(pair):
+    session, prompt = Session(pair, cache_bytes=1), Talk().ask(words(1, 30))
+    run(session, prompt)
+    assert run(session, prompt).summary.cached_tokens == prompt.boundaries[0]
+    events = session.stream(Request(Talk().ask(words(2, 30)), GREEDY, ENGINE, TextParams()))
+    assert isinstance(next(events), Prefilling) and session.prefixes.nbytes == 0, "two texts at a time"
+    events.close()
+
+
 @pytest.mark.slow
 def test_a_long_talk_stays_within_the_budget_and_exact(pair):
     session = Session(pair, cache_bytes=300_000)
