@@ -78,7 +78,7 @@ class ChatFormat:
         UsageError for a reasoning word that it cannot express.
         """
         text = self.render_text(messages, tools=tools, reasoning=reasoning)
-        tokens = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens = self._encode(text, add_special_tokens=False)
         if not tokens:
             raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
         return Prompt(tuple(tokens), "reasoning" if text.rstrip().endswith(self._openings) else "answer")
@@ -113,11 +113,20 @@ class ChatFormat:
     def raw(self, text: str) -> Prompt:
         """`text` without any template, with the special tokens that the tokenizer adds by itself.
 
-        Raises: PromptError if `text` is blank.
+        Raises: PromptError if `text` is blank or no text.
         """
         if not text.strip():
             raise PromptError(EMPTY_PROMPT)
-        return Prompt(tuple(self._tokenizer.encode(text)), "answer")
+        return Prompt(tuple(self._encode(text, add_special_tokens=True)), "answer")
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(
+                f"the prompt is not UTF-8 text: it holds {text[error.start]!a}, half a character. Convert it first."
+            ) from None
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def _apply(self, messages: list[dict[str, object]], tools: Sequence[Tool] | None, settings: Settings) -> str:
         offered = [dict(tool) for tool in tools] if tools else None

@@ -110,6 +110,12 @@ def test_a_model_without_template_points_to_raw_prompts(make_wrapper):
     assert chat.raw("ab").tokens[1:] == (ord("a"), ord("b"))
 
 
+def test_half_a_character_is_refused_as_no_text(chat):
+    for render in (lambda: chat.raw("a \udcff"), lambda: chat.render([{"role": "user", "content": "\ud83d"}])):
+        with pytest.raises(PromptError, match="half a character"):
+            render()
+
+
 def test_a_raw_prompt_begins_as_the_tokenizer_begins_texts(chat, wrapper):
     assert chat.raw("ab").tokens[0] == wrapper.convert_tokens_to_ids("<|endoftext|>")
 
