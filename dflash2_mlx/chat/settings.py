@@ -35,7 +35,7 @@ class Settings:
 
     def lines(self) -> str:
         """All values, as `set` takes them."""
-        values = [f"{name}={getattr(self.sampling, name):g}" for name in SAMPLING]
+        values = [f"{name}={getattr(self.sampling, name)}".removesuffix(".0") for name in SAMPLING]
         most = self.engine.max_tokens
         return " ".join([*values, f"max_tokens={'off' if most is None else most}"])
 

@@ -76,6 +76,12 @@ def test_set_takes_all_values_or_none(talk):
     assert talk.chat.settings.sampling.seed is None
 
 
+def test_what_set_shows_it_also_takes(talk):
+    talk.hear("/set top_k=1000000 temperature=0.7 repetition_penalty=1.0000001")
+    shown = talk.hear("/set").strip()
+    assert "top_k=1000000 " in shown and talk.hear(f"/set {shown}").strip() == shown
+
+
 def test_save_and_load_name_what_happened(talk, tmp_path):
     path = tmp_path / "talk.json"
     assert "Saved 1 turn" in talk.hear(f"/save {path}")
