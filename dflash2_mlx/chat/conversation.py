@@ -78,6 +78,6 @@ def _role(numbered: tuple[int, object]) -> str:
 def _text(numbered: tuple[int, object], key: str, default: str | None = None) -> str:
     number, message = numbered
     value = message.get(key, default) if isinstance(message, Mapping) else None
-    if not isinstance(value, str):
+    if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
         raise UsageError(f"message {number} has no text under {key!r}.")
     return value

@@ -21,7 +21,7 @@ def load(name: str) -> Conversation:
     path = _path(name)
     try:
         content = json.loads(read_text(name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON ({error}). Name a file that /save wrote.") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise UsageError(f"{path} is no saved chat. Name a file that /save wrote.")
@@ -55,6 +55,8 @@ def read_text(name: str) -> str:
         raise UsageError(f"cannot read {path}: {error.strerror}. Name a readable text file.") from None
     except UnicodeDecodeError as error:
         raise PromptError(f"{path} is not UTF-8 text (byte {error.start}). Convert it first.") from None
+    except ValueError as error:  # a name that can be no file's
+        raise UsageError(f"cannot read {path}: {error}. Name a readable text file.") from None
 
 
 def quoted(name: str, text: str) -> str:
@@ -71,12 +73,15 @@ def _heading(question: str) -> str:
 def _create(name: str, text: str) -> Path:
     path = _path(name)
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        content = text.encode()
+        with path.open("xb") as file:
+            file.write(content)
     except FileExistsError:
         raise UsageError(f"{path} exists, and nothing is overwritten. Name another file.") from None
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}. Name another place.") from None
+    except ValueError as error:  # a name that can be no file's, or half a character in the text
+        raise UsageError(f"cannot write {path}: {error}. Nothing was written.") from None
     return path
 
 

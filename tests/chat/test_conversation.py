@@ -62,6 +62,7 @@ def test_a_place_that_cannot_be_written_is_told(talk, name):
         ('{"format": "dflash2-mlx chat", "version": 1}', "no list of messages"),
         ('{"format": "dflash2-mlx chat", "version": 1, "messages": [{"role": "user"}]}', "has no answer"),
         ('{"format": "dflash2-mlx chat", "version": 1, "messages": [1, 2]}', "no text under 'role'"),
+        pytest.param("[" * 200_000, "not JSON", id="nested"),
     ],
 )
 def test_a_file_that_is_no_saved_chat_is_refused(tmp_path, content, words):
@@ -77,6 +78,8 @@ def test_messages_out_of_turn_are_refused():
         from_messages([assistant, user])
     with pytest.raises(UsageError, match="content"):
         from_messages([user, {"role": "assistant", "content": None}])
+    with pytest.raises(UsageError, match="message 1 has no text"):
+        from_messages([{"role": "user", "content": "half a character: \ud800"}, assistant])
     assert from_messages([]).turns == []
 
 
@@ -87,6 +90,17 @@ def test_an_export_reads_like_a_document(talk, tmp_path):
 
 def test_a_file_in_a_message_stands_in_a_longer_fence_than_its_own():
     assert storage.quoted("/tmp/a.md", "x\n````\ny\n````\n") == "a.md:\n`````\nx\n````\ny\n````\n`````\n\n"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "half a character"])
+def test_what_no_file_can_be_called_or_hold_is_told_and_leaves_no_file(talk, tmp_path, name):
+    talk.system = "Be \udcff."
+    for write in (lambda path: storage.save(talk, path, "demo"), lambda path: storage.export(talk, path)):
+        with pytest.raises(UsageError, match="Nothing was written"):
+            write(f"{tmp_path}/{name}")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="cannot read"):
+        storage.read_text(f"{tmp_path}/{name}")
 
 
 def test_only_text_files_are_read(tmp_path):
