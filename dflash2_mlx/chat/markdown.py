@@ -16,6 +16,7 @@ from dflash2_mlx.chat.layout import Flow
 from dflash2_mlx.chat.table import is_table, table_lines
 
 _WIDEST_PROSE = 100
+_TAB = " " * 4  # as wide as in code, wherever it stands
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})\s*([^`\s]*)[^`]*")
 _RULE = re.compile(r"([-*_])(?:\s*\1){2,}\s*")
 _HEADING = re.compile(r"(#{1,6})\s+(?=\S)")
@@ -189,7 +190,7 @@ class _Words:
         self._waiting, self._before = "", ""
 
     def push(self, text: str) -> list[Text]:
-        return self._read(self._waiting + text, final=False)
+        return self._read(self._waiting + text.replace("\t", _TAB), final=False)
 
     def open(self) -> list[Text]:
         return self._flow.open(styled(preview(self._waiting, self._before), self._style))

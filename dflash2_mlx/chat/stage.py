@@ -6,6 +6,7 @@ from typing import Protocol, TextIO
 from rich.text import Text
 
 from dflash2_mlx.chat.layout import Flow
+from dflash2_mlx.chat.look import shown
 from dflash2_mlx.chat.screen import Screen
 from dflash2_mlx.chat.status import wrapped
 from dflash2_mlx.chat.view import PlainView, ScreenView, Showing, View
@@ -95,7 +96,7 @@ class PlainStage:
         self.interactive = interactive
 
     def say(self, text: str) -> None:
-        print(text, file=self._talk, flush=True)
+        print(shown(text) if self.interactive else text, file=self._talk, flush=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         margin = _margin(rows)

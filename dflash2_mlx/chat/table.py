@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +25,8 @@ def is_table(rows: Sequence[str]) -> bool:
 def table_lines(rows: Sequence[str], width: int, rule: str = "─") -> list[Text]:
     """The rows as a table; as they are while it is open whether they are one."""
     if not is_table(rows):
-        return [Text(row[:width]) for row in rows]
-    heading, aligned, *body = map(_cells, rows)
+        return [Text(set_cell_size(row, min(width, cell_len(row)))) for row in map(_flat, rows)]
+    heading, aligned, *body = map(_cells, map(_flat, rows))
     head = box.Box(f"    \n    \n {rule}{rule} \n" + "    \n" * 5)
     table = Table(box=head, pad_edge=False, show_edge=False, header_style="bold")
     columns = max(map(len, (heading, *body)))
@@ -41,6 +42,11 @@ def table_lines(rows: Sequence[str], width: int, rule: str = "─") -> list[Text
         line.rstrip()
         lines.append(line)
     return lines
+
+
+def _flat(row: str) -> str:
+    """The row with a space for a tab, whose width is the terminal's."""
+    return row.replace("\t", " ")
 
 
 def _cells(row: str) -> list[str]:

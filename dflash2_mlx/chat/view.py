@@ -8,12 +8,12 @@ from typing import Protocol, TextIO
 from rich.text import Text
 
 from dflash2_mlx.chat.accepted import Attribution
+from dflash2_mlx.chat.look import shown
 from dflash2_mlx.chat.markdown import MarkdownStream, PlainStream
 from dflash2_mlx.chat.screen import Screen
 from dflash2_mlx.events import Channel, Delta, Prefilling, Round
 
 _REDRAW_S = 1 / 30
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: None}
 
 
 class Stream(Protocol):
@@ -167,8 +167,3 @@ class PlainView:
             self._open.write("\n")
             self._open.flush()
         self._open = None
-
-
-def shown(text: str) -> str:
-    """`text` without control characters: a model must not steer the terminal."""
-    return text.translate(_CONTROLS)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dflash2_mlx.chat.look import Look, look_of
+from dflash2_mlx.chat.look import Look, look_of, shown
 from dflash2_mlx.chat.markdown import MarkdownStream
 from dflash2_mlx.chat.screen import Screen
-from dflash2_mlx.chat.view import PlainView, ScreenView, Showing, shown
+from dflash2_mlx.chat.view import PlainView, ScreenView, Showing
 from dflash2_mlx.events import Delta, Prefilling, Round
 
 LOOK = Look(live=True, colour=True, unicode=True)
@@ -49,6 +49,22 @@ class Emulator:
         above = ["".join(row[n].data for n in columns) for row in self._screen.history.top]
         text = "\n".join(line.rstrip() for line in (*above, *self._screen.display))
         return text.rstrip().split("\n")
+
+
+@pytest.mark.parametrize(
+    "answer", ["one\ttwo\tthree\tfour", "|漢字漢字漢字漢字漢字漢字漢字", "| a\tb | c\td\te |\n|---|\n"]
+)
+def test_no_line_on_screen_is_wider_than_it_was_laid_out(answer):
+    """A wider one would wrap, and what is redrawn below it would land in the wrong row."""
+    stream = MarkdownStream(20)
+    lines = [line for piece in answer for line in (*stream.push(piece), *stream.open())] + stream.finish()
+    assert lines and all(line.cell_len <= 20 and "\t" not in line.plain for line in lines)
+
+
+def test_talk_does_not_steer_the_terminal_either():
+    emulator = Emulator()
+    emulator.screen.say("a file's \x1b[2Jtext\x9b2J\x07")
+    assert emulator.lines == ["a file's \ufffd[2Jtext\ufffd2J\ufffd"]
 
 
 def drawn(answer: str, size: int, emulator: Emulator) -> list[str]:
