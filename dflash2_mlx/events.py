@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Channel = Literal["reasoning", "answer", "tool_call"]
+_FEW_ROUNDS = 16
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
@@ -98,6 +99,17 @@ class Summary:
     prefill_rate: float
     decode_rate: float
     peak_bytes: int
+
+    @property
+    def plain_steps(self) -> int:
+        """Tokens behind the first that came without a draft."""
+        return max(0, sum(self.rounds_by_width[:1]) - 1)
+
+    @property
+    def mostly_plain(self) -> bool:
+        """Whether an answer that could have been drafted was mostly not, and is long enough to say so."""
+        many = self.plain_steps + self.rounds >= _FEW_ROUNDS
+        return self.mode == "drafted" and many and self.plain_steps > self.rounds
 
 
 @dataclass(frozen=True, slots=True)

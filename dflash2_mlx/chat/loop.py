@@ -225,7 +225,7 @@ class Chat:
             self._code = max(self._code, error.exit_code if isinstance(error, UsageError) else _FAILED)
 
 
-def _take(event: Prefilling | Round | Delta | object, heard: Heard, view: View) -> None:
+def _take(event: Event, heard: Heard, view: View) -> None:
     if isinstance(event, Prefilling):
         view.prefilling(event)
     elif isinstance(event, Round):

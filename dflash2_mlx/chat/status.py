@@ -15,6 +15,9 @@ def numbers(summary: Summary, limit: int) -> list[str]:
         drafting = [f"{summary.tokens_per_round:.2f} tokens per round", f"acceptance {summary.acceptance:.0%}"]
     else:
         drafting = [f"drafting off: {summary.speculation_off}"] if summary.speculation_off else []
+    if summary.mostly_plain:
+        steps = summary.plain_steps + summary.rounds
+        drafting += [f"drafting did not pay: {summary.plain_steps} of {steps} steps plain, /block N keeps a width"]
     return [
         f"{summary.decode_rate:.1f} tok/s",
         *drafting,

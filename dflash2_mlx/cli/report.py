@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dflash2_mlx.api import Answer
     from dflash2_mlx.loading import Pair
 
-_FEW_ROUNDS = 16  # nothing is said of shorter answers
-
 
 def stat_lines(summary: Summary) -> list[str]:
     """The numbers, one idea a line."""
@@ -44,12 +42,10 @@ def stat_lines(summary: Summary) -> list[str]:
 
 def plain_note(summary: Summary) -> str | None:
     """A line where an answer that could have been drafted was mostly not; None otherwise."""
-    plain, rounds = summary.rounds_by_width[0] - 1 if summary.rounds_by_width else 0, sum(summary.rounds_by_width) - 1
-    if summary.mode == "plain" or plain <= rounds / 2 or rounds < _FEW_ROUNDS:
+    if not summary.mostly_plain:
         return None
-    return (
-        f"drafting did not pay in this answer, so {plain} of {rounds} steps were plain. --block-size N keeps a width."
-    )
+    plain, steps = summary.plain_steps, summary.plain_steps + summary.rounds
+    return f"drafting did not pay in this answer, so {plain} of {steps} steps were plain. --block-size N keeps a width."
 
 
 def document(pair: "Pair", answer: "Answer") -> str:

@@ -1,6 +1,6 @@
 """Commands without a model: what they say and what they change."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -202,6 +202,13 @@ def test_the_line_about_an_answer_has_its_numbers():
         *("prompt 20 cached + 20 new", "context 240 / 32768"),
     ]
     assert "drafting off: no drafter" in numbers(finished("stop", rounds=0).summary, 32768)
+
+
+def test_drafting_that_rested_is_said():
+    rested = replace(finished("stop", rounds=10).summary, rounds_by_width=(31, 0, 10))
+    assert any("30 of 40 steps plain" in part for part in numbers(rested, 32768))
+    short = replace(rested, rounds=3, rounds_by_width=(6, 0, 3))
+    assert not any("plain" in part for part in [*numbers(short, 32768), *numbers(finished("stop").summary, 32768)])
 
 
 def test_numbers_wrap_between_parts():
