@@ -67,6 +67,8 @@ def undo(chat: "Chat", argument: str) -> None:
 
 
 def edit(chat: "Chat", argument: str) -> None:
+    if not chat.stage.edits:
+        raise UsageError("there is no line editor here, so no question can be edited. /undo takes the turn back.")
     turn = chat.conversation.undo()
     chat.prefill = turn.question
     chat.stage.say("The last turn is taken back, and its question is in the prompt.")

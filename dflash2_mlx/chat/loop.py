@@ -106,28 +106,30 @@ class Chat:
         Raises: DFlash2Error, the message waiting in the prompt and the conversation as it was.
         """
         self.prefill = message
-        question = "".join(self.attached) + message
+        if self._respond("".join(self.attached) + message):
+            self.prefill, self.attached = "", []
+
+    def _respond(self, question: str) -> bool:
+        """Answer `question`; whether there is an answer, which joins the conversation then."""
         self.stage.gap()
         heard = self._listen(question)
         if heard.finished is None and not heard.tokens:
-            self.stage.say("Stopped before the first token. Your message is back in the prompt.")
-            return
-        self.prefill, self.attached = "", []
+            self.stage.say(f"Stopped before the first token.{self._where}")
+            return False
         self.conversation.turns.append(Turn(question, heard.answer, heard.reasoning, heard.finished is None))
         self.last = heard.finished or self.last
         self._comment(heard)
+        return True
 
     def retry(self) -> None:
         """Answer the last question again; its old answer stays if there is no new one."""
         turn = self.conversation.undo()
-        before, attached, self.attached = len(self.conversation.turns), self.attached, []
+        answered = False
         try:
-            self.answer(turn.question)
+            answered = self._respond(turn.question)
         finally:
-            self.attached = attached
-            if len(self.conversation.turns) == before:
+            if not answered:
                 self.conversation.turns.append(turn)
-                self.prefill = ""
 
     def prompt_tokens(self) -> int:
         """Tokens of the conversation as the model would read it now. Raises: UsageError while it is empty."""
@@ -217,10 +219,15 @@ class Chat:
             self.stage.say("Ctrl-C again leaves, and so does Ctrl-D.")
             self._warned = True
 
+    @property
+    def _where(self) -> str:
+        """Where the message went that was not answered."""
+        return " Your message is back in the prompt." if self.prefill and self.stage.edits else ""
+
     def _fail(self, error: DFlash2Error) -> None:
         self.stage.fail(str(error))
         if "prompt is too long" in str(error) and self.conversation.turns:
-            self.stage.say("/drop 1 forgets the oldest turn, /clear all of them; your message is back in the prompt.")
+            self.stage.say(f"/drop 1 forgets the oldest turn, /clear all of them.{self._where}")
         if not self.stage.interactive:
             self._code = max(self._code, error.exit_code if isinstance(error, UsageError) else _FAILED)
 

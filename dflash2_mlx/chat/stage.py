@@ -20,6 +20,10 @@ class Stage(Protocol):
         """Whether a person sits there."""
 
     @property
+    def edits(self) -> bool:
+        """Whether a prompt may begin with text, to be edited."""
+
+    @property
     def accepted_mark(self) -> str | None:
         """What accepted draft tokens look like; None where they look like all others."""
 
@@ -48,7 +52,7 @@ class Stage(Protocol):
 class TerminalStage:
     """A terminal that can redraw lines."""
 
-    interactive = True
+    interactive = edits = True
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -89,7 +93,7 @@ class TerminalStage:
 class PlainStage:
     """Answers to `out`, everything else to `talk`, no control sequences. interactive: a terminal nevertheless."""
 
-    accepted_mark = None
+    accepted_mark, edits = None, False
 
     def __init__(self, out: TextIO, talk: TextIO, *, interactive: bool) -> None:
         self._out, self._talk = out, talk

@@ -66,6 +66,13 @@ def test_undo_edit_and_drop(talk):
     assert "whole number" in talk.hear("/drop x")
 
 
+def test_a_question_is_edited_only_where_there_is_a_line_editor(talk):
+    assert "no line editor" in talk.hear("/edit") and talk.chat.conversation.turns
+    talk.chat.stage.edits = True
+    talk.hear("/edit")
+    assert talk.chat.prefill == "question" and not talk.chat.conversation.turns
+
+
 def test_set_takes_all_values_or_none(talk):
     assert "temperature=0.5" in talk.hear("/set temperature=0.5 top_k=3 max_tokens=10")
     talk.hear("/set top_p=0.5 nonsense=1")

@@ -93,6 +93,7 @@ def test_a_retry_gives_the_same_greedy_text(pair, talk):
 
 @pytest.mark.slow
 def test_an_edited_first_question_is_answered_as_by_a_fresh_program(pair, talk):
+    talk.chat.stage.edits = True
     talk.hear(QUESTIONS[0], QUESTIONS[1], "/undo", "/edit")
     assert talk.chat.prefill == QUESTIONS[0] and not talk.chat.conversation.turns
     talk.hear(QUESTIONS[2])
@@ -117,6 +118,19 @@ def test_a_failed_turn_keeps_the_message_and_the_conversation(talk):
     said = talk.err.getvalue()
     assert "prompt is too long" in said and "32768 maximum" in said and "/drop 1" in said and "/clear" in said
     assert script.prefills[-1] == "long " * 40_000 and len(talk.chat.conversation.turns) == 1
+
+
+@pytest.mark.parametrize(("edits", "kept"), [(True, True), (False, False)], ids=["line editor", "plain lines"])
+def test_a_message_is_said_to_be_in_the_prompt_only_where_it_is(pair, monkeypatch, edits, kept):
+    talk = Talk(Interrupting(pair, 1), interactive=True)
+    talk.chat.stage.edits = edits
+    talk.hear(QUESTIONS[1])
+    monkeypatch.setattr(pair.target, "context_limit", 5)
+    assert ("back in the prompt" in talk.hear(QUESTIONS[0])) == kept
+    talk.chat.prefill = ""
+    (turn,) = talk.chat.conversation.turns
+    assert "back in the prompt" not in talk.hear("/retry")
+    assert talk.chat.conversation.turns == [turn] and not talk.chat.prefill
 
 
 def test_a_failing_device_costs_one_turn_only(pair, talk, monkeypatch):
