@@ -86,8 +86,11 @@ def render(pair: Pair, request: Request, *, reuse: bool = False) -> Prompt:
         prompt = pair.chat.raw(request.prompt)
         return replace(prompt, boundaries=(len(prompt.tokens) - 1,)) if reuse and len(prompt.tokens) > 1 else prompt
     messages = user_message(request.prompt, text.system) if isinstance(request.prompt, str) else request.prompt
-    render_messages = pair.chat.render_for_reuse if reuse else pair.chat.render
-    return render_messages(messages, tools=text.tools or None, reasoning=text.reasoning)
+    tools, reasoning = text.tools or None, text.reasoning
+    if not reuse:
+        return pair.chat.render(messages, tools=tools, reasoning=reasoning)
+    most = pair.target.context_limit
+    return pair.chat.render_for_reuse(messages, tools=tools, reasoning=reasoning, most=most)
 
 
 def wired_memory(pair: Pair) -> AbstractContextManager[None]:

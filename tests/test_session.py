@@ -8,6 +8,7 @@ from dflash2_mlx.api import gather, generate, load, stream_generate
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round
+from dflash2_mlx.session import Request, Session
 from folders import write_drafter, write_target
 
 NO_END = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
@@ -136,3 +137,16 @@ def test_a_second_answer_on_a_pair_that_is_answering_is_refused_and_the_first_go
     with pytest.raises(UsageError, match="already answering"):
         ask(pair)
     assert gather(iter([*opening, *first])).tokens == whole.tokens
+
+
+def test_a_prompt_beyond_the_context_is_tokenised_once(pair, monkeypatch):
+    texts, render = [], pair.chat.render_text
+
+    def counted(*args, **settings):
+        texts.append(render(*args, **settings))
+        return texts[-1]
+
+    monkeypatch.setattr(pair.chat, "render_text", counted)
+    with pytest.raises(PromptError, match="too long"):
+        next(Session(pair, cache_bytes=1).stream(Request("word " * 2000, SamplingParams())))
+    assert len(texts) == 1

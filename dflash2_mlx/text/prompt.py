@@ -84,10 +84,20 @@ class ChatFormat:
         return Prompt(tuple(tokens), "reasoning" if text.rstrip().endswith(self._openings) else "answer")
 
     def render_for_reuse(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] | None = None,
+        reasoning: str | None = None,
+        most: int | None = None,
     ) -> Prompt:
-        """What `render` gives, with the boundaries that later prompts are likely to share. Raises: as `render`."""
+        """What `render` gives, with the boundaries that later prompts are likely to share. Raises: as `render`.
+
+        most: a prompt of more tokens gets none, since it will be refused.
+        """
         prompt = self.render(messages, tools=tools, reasoning=reasoning)
+        if most is not None and len(prompt.tokens) > most:
+            return prompt
 
         def other(later: Sequence[Message]) -> Sequence[int] | None:
             try:
