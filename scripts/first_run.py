@@ -8,11 +8,11 @@ import json
 import statistics
 import sys
 
-from dflash2_mlx.api import Answer, generate, load, stream_generate
+from dflash2_mlx.api import Answer, gather, load
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.events import Delta
-from dflash2_mlx.loading import Pair
 from dflash2_mlx.machine import probe
+from dflash2_mlx.session import Request, Session
 
 PROMPTS = (
     "What is speculative decoding?",
@@ -30,23 +30,29 @@ GREEDY = SamplingParams()
 ANSWER_ONLY = TextParams(reasoning="off")
 
 
-def show(pair: Pair, prompt: str) -> None:
+def request(prompt: str, block_size: int | None = None) -> Request:
+    return Request(prompt, GREEDY, EngineParams(block_size=block_size), ANSWER_ONLY)
+
+
+def show(session: Session, prompt: str) -> None:
     """Stream one answer to the terminal."""
     print(f"> {prompt}")
-    for event in stream_generate(pair, prompt, sampling=GREEDY, text=ANSWER_ONLY):
+    for event in session.stream(request(prompt)):
         if isinstance(event, Delta):
             print(event.text, end="", flush=True)
     print("\n")
 
 
-def timed(pair: Pair, prompt: str, repeat: int) -> tuple[Answer, Answer, float, float]:
-    """Drafted and plain answer and their median rates in tok/s, taken turn and turn about."""
+def timed(session: Session, prompt: str, repeat: int) -> tuple[Answer, Answer, float, float]:
+    """Drafted and plain answer and their median rates in tok/s, taken turn and turn about.
+
+    One session for all, as in a chat: which widths pay is learnt once, texts are not kept.
+    """
     answers: dict[bool, Answer] = {}
     rates: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(repeat):
         for drafted in (True, False):
-            engine = EngineParams(block_size=None if drafted else 1)
-            answers[drafted] = generate(pair, prompt, sampling=GREEDY, engine=engine, text=ANSWER_ONLY)
+            answers[drafted] = gather(session.stream(request(prompt, None if drafted else 1)))
             rates[drafted].append(answers[drafted].summary.decode_rate)
     return answers[True], answers[False], statistics.median(rates[True]), statistics.median(rates[False])
 
@@ -55,18 +61,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="timed answers a prompt and mode (default 5)")
     repeat = max(1, parser.parse_args().repeat)
-    pair = load("demo")
-    show(pair, PROMPTS[0])
-    print(
-        f"Greedy, block size {generate(pair, 'Hello', text=ANSWER_ONLY).summary.block_size}, on {probe().name}; "
-        f"medians of {repeat}, rates in tok/s:"
-    )
+    session = Session(load("demo"))
+    show(session, PROMPTS[0])
+    widest = gather(session.stream(request("Hello"))).summary.block_size
+    print(f"Greedy, at most {widest} rows a round, on {probe().name}; medians of {repeat}, rates in tok/s:")
     print(
         f"{'prompt':<50} {'tokens':>6} {'per round':>9} {'accepted':>8} {'drafted':>8} {'plain':>7} {'ratio':>6}  text"
     )
     ratios, same_everywhere, per_round = [], True, []
     for prompt in PROMPTS:
-        drafted, plain, fast, slow = timed(pair, prompt, repeat)
+        drafted, plain, fast, slow = timed(session, prompt, repeat)
         same = drafted.tokens == plain.tokens
         same_everywhere &= same
         ratios.append(fast / slow)
