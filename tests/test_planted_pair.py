@@ -40,6 +40,7 @@ def test_so_many_pairs_are_wrong_as_asked_for(script, right, wrong):
     assert len(plan.cycle) == 16 and len(plan.wrong) == wrong and plan.wrong <= set(plan.cycle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [0.7, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_small_pair_decodes_the_cycle_and_accepts_as_planted(script, tmp_path, monkeypatch, right):
     for name, value in {

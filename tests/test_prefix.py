@@ -127,9 +127,8 @@ def test_the_same_prompt_again_gives_the_same_answer_from_its_boundary(pair):
     assert answers[1].rounds == answers[0].rounds, "a restored drafter drafts as the one that read the prompt"
 
 
-def test_branches_from_one_boundary_do_not_see_each_other(any_pair):
+def test_branches_from_one_boundary_do_not_see_each_other(pair):
     """Every branch is run twice, in turn with the others, so that each would meet what another wrote."""
-    pair = any_pair
     session, head = Session(pair, cache_bytes=PLENTY), words(0, 40)
     prompts = [Prompt((*head, *words(seed, 8), *OPENING), "answer", (40, 48)) for seed in (1, 2, 3)]
     expected = [run(Session(pair), prompt).tokens for prompt in prompts]

@@ -26,7 +26,7 @@ def ask(pair, *, engine=ENGINE, text=RAW, sampling=NO_END):
     return generate(pair, "once upon a time", sampling=sampling, engine=engine, text=text)
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 5, 8])
+@pytest.mark.parametrize("block_size", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 8))])
 def test_a_stop_string_ends_the_text_right_before_it_and_the_count_runs_through_it(pair, block_size):
     whole = ask(pair)
     start = whole.text.index(whole.text[20:23])

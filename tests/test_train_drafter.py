@@ -206,6 +206,7 @@ def test_a_restored_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) ->
     assert [second.learn(task) for _ in range(3)] == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["dflash2", "dflash1"])
 def test_a_few_steps_lower_the_loss(method: str) -> None:
     teacher = make_teacher()

@@ -52,6 +52,7 @@ def fresh(pair, messages):
     return generate(pair, messages, sampling=GREEDY)
 
 
+@pytest.mark.slow
 def test_three_turns_equal_fresh_answers_and_run_only_what_is_new(pair, talk):
     for number, question in enumerate(QUESTIONS):
         talk.hear(question)
@@ -157,6 +158,7 @@ def test_a_full_context_is_said(pair, talk, monkeypatch):
     assert "The context is full (30 of 30 tokens)" in talk.hear("/think off", QUESTIONS[2])
 
 
+@pytest.mark.slow
 def test_a_file_goes_in_front_of_the_next_message_only(talk, tmp_path):
     (tmp_path / "notes.txt").write_text("buy milk")
     talk.hear(f"/file {tmp_path}/notes.txt", "Who are you?", "Who are you?")

@@ -23,6 +23,7 @@ def test_drafting_changes_no_token_of_a_greedy_answer(cli, stored):
     assert drafted["tokens"] == plain["tokens"] and drafted["rounds"] and not plain["rounds"]
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_text_at_every_block_size(cli, stored):
     sampled = ("--temperature", 1, "--top-p", 0.9, "--seed", -7, "--json")
     texts = {json.loads(cli(*ask(stored, "hello", "--block-size", b, *sampled)).out)["text"] for b in (1, 2, 5, 8)}

@@ -103,6 +103,7 @@ def test_a_revision_that_is_not_there(cli, repo):
     assert failed(outcome, "no revision nowhere", "spelling")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["/api/models/", "/resolve/"])
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_hub_that_recovers_is_asked_again(cli, hub, repo, part, status):
@@ -181,6 +182,7 @@ def test_a_slow_link_is_waited_for(cli, repo):
     assert cli("pull", "some/model").code == 0
 
 
+@pytest.mark.slow
 def test_a_link_that_stalls_is_given_up(cli, repo, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
     repo.pause_s = 0.3

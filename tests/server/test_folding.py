@@ -20,6 +20,9 @@ FLAT_TOOLS = [{"type": "function", **TOOLS[0]["function"]}]
 ANTHROPIC_TOOLS = [{"name": "weather", "input_schema": TOOLS[0]["function"]["parameters"]}]
 CLOCKED = ("usage", "timings", "dflash")
 
+# every fifth of the scripted outputs at once, all of them in the slow suite
+NUMBERS = [pytest.param(n, marks=() if n % 5 == 0 else pytest.mark.slow) for n in range(50)]
+
 
 def counted(usage: dict) -> dict:
     """Usage without its durations and rates."""
@@ -50,7 +53,7 @@ def _setup(client):
     client.session = client.desk.worker.opened.session
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_chat(client, number):
     client.session.text, client.session.round_size = OUTPUTS[number], 1 + number % 8
     body = {"messages": USER, "tools": TOOLS, "stop": ["STOP"], "logprobs": True, "top_logprobs": 2}
@@ -62,7 +65,7 @@ def test_chat(client, number):
     assert "STOP" not in str(folded["message"])
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_messages(client, number):
     client.session.text, client.session.round_size = OUTPUTS[number], 1 + number % 8
     thinking = {"type": "adaptive"}
@@ -76,7 +79,7 @@ def test_messages(client, number):
         assert (whole["stop_reason"], whole["stop_sequence"]) == ("stop_sequence", "STOP")
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_responses(client, number):
     client.session.text, client.session.round_size = OUTPUTS[number], 1 + number % 8
     body = {"input": "Who are you?", "tools": FLAT_TOOLS}
@@ -102,7 +105,7 @@ def test_responses(client, number):
     assert counted(last["usage"]) == counted(whole["usage"])
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_completions(client, number):
     client.session.text, client.session.round_size = OUTPUTS[number], 1 + number % 8
     body = {"prompt": "Once", "stop": "STOP", "logprobs": 2}

@@ -18,6 +18,7 @@ from dflash2_mlx.worker import Worker
 from live import running, wait_for
 from scripted import ScriptedSession
 
+pytestmark = pytest.mark.slow  # each test starts a browser
 needs_chromium = pytest.mark.skipif(chromium() is None, reason=f"no browser: none of {', '.join(NAMES)} is installed")
 THOUGHT = "A greeting.\n</think>\n\n"
 SAID = THOUGHT + 'Hello **there**.\n\n```python\nprint("<hello>")\n```\n\n<img src=x onerror="document.title=1">'

@@ -30,6 +30,7 @@ def slowly(session, seconds: float) -> None:
     session.prefill_steps, session.pace_s = int(seconds / 0.01), 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "kind", "sign"),
     [
@@ -80,6 +81,7 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(make_desk, session):
         wait_for(lambda: desk.worker.active == 0)
 
 
+@pytest.mark.slow
 def test_a_client_that_dawdles_is_dropped(make_desk, session):
     desk = make_desk(session, Settings(receive_s=0.15))
     half_head, half_body = b"POST /v1/chat/completions HTTP/1.1\r\nHo", b"Content-Length: 9\r\n\r\n{"
@@ -144,6 +146,7 @@ def test_a_dead_engine_is_told_by_health_and_by_every_request(make_desk, session
         assert httpx.post(url + CHAT, json={"messages": USER}).json()["error"]["code"] == "engine_dead"
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_loses_its_place(make_desk, session):
     desk = make_desk(session, Settings(receive_s=0.3), context=10**6)
     session.text = "</think>\n\n" + "word " * 15_000  # some megabytes, more than sockets buffer

@@ -91,7 +91,7 @@ def test_chunks_shrink_with_depth_so_that_scores_stay_small():
     assert target.rows_at_once(3) == 3
 
 
-@pytest.mark.parametrize("before", [0, 1, 10, 29])
+@pytest.mark.parametrize("before", [0, 29, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 10))])
 @pytest.mark.parametrize("keep", [None, 4])
 def test_the_last_tokens_of_a_prompt_bring_the_logits_after_it_and_their_features(target, before, keep):
     features = whole(target)
