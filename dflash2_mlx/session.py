@@ -26,6 +26,7 @@ from dflash2_mlx.text.prompt import Prompt
 
 Conversation = str | Sequence[Mapping[str, object]]
 _WIRED_SHARE = 0.9  # above it wiring starves the system
+_WARM_TOKENS = 12
 _CACHE_SHARE, _LEAST_CACHE_BYTES, _MOST_CACHE_BYTES = 0.25, 2**29, 2**33
 Event = Prefilling | Round | Delta | ToolCall | Finished
 
@@ -131,6 +132,15 @@ class Session:
 def stream(pair: Pair, request: Request) -> Iterator[Event]:
     """Answer one `request` with nothing kept from earlier ones; see `Session.stream`."""
     yield from Session(pair).stream(request)
+
+
+def warm_up(pair: Pair) -> None:
+    """Generate a few tokens, so that the first answer does not wait for kernels to be compiled."""
+    prompt = Prompt((0, 0), "answer")
+    for rows in (None, 1):
+        engine = EngineParams(max_tokens=_WARM_TOKENS, block_size=rows)
+        for _ in stream(pair, Request(prompt, default_sampling(pair), engine, TextParams(raw=True))):
+            pass
 
 
 class _Answer:

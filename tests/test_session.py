@@ -8,7 +8,7 @@ from dflash2_mlx.api import gather, generate, load, stream_generate
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round
-from dflash2_mlx.session import Request, Session
+from dflash2_mlx.session import Request, Session, warm_up
 from folders import write_drafter, write_target
 
 NO_END = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
@@ -150,3 +150,9 @@ def test_a_prompt_beyond_the_context_is_tokenised_once(pair, monkeypatch):
     with pytest.raises(PromptError, match="too long"):
         next(Session(pair, cache_bytes=1).stream(Request("word " * 2000, SamplingParams())))
     assert len(texts) == 1
+
+
+def test_warming_up_leaves_the_pair_as_it_was(pair):
+    whole = ask(pair)
+    warm_up(pair)
+    assert not pair.target.answering and ask(pair).tokens == whole.tokens

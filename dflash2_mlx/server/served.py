@@ -131,12 +131,13 @@ class Engine:
 def open_engine(load: LoadParams, settings: Settings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
     from dflash2_mlx.loading import load_pair
-    from dflash2_mlx.session import Session, block_size_for, default_cache_bytes, default_sampling
+    from dflash2_mlx.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
 
     pair = load_pair(load)
     block = block_size_for(pair, settings.block_size)
     if block.rows == 1 and load.require_draft:
         raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    warm_up(pair)
     cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
     session = Session(pair, cache_bytes=cache_bytes)
     kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
