@@ -174,3 +174,23 @@ def test_a_second_turn_runs_only_what_is_new(client):
     turn = {"role": "assistant", "content": said.content, "reasoning_content": said.reasoning_content}
     second = client.chat.completions.create(model="demo", messages=[*messages, turn, *WHO], temperature=0)
     assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens - 10
+
+
+def test_a_prefix_of_two_thousand_tokens_is_read_once(client):
+    """Same text as a cold run, and a tenth of the time to the first token."""
+    system = {"role": "system", "content": "The quick brown fox jumps over the lazy dog. " * 150}
+
+    def ask(*before):
+        messages = [*before, system, *WHO]
+        return client.chat.completions.create(model="demo", messages=messages, temperature=0, max_tokens=40)
+
+    cold, warm = ask(), ask()
+    other = ask({"role": "system", "content": "Another one."})  # a different prefix: nothing of it is kept
+    assert cold.usage.prompt_tokens > 2000 and cold.usage.prompt_tokens_details.cached_tokens == 0
+    assert (
+        warm.usage.prompt_tokens_details.cached_tokens > 2000 and other.usage.prompt_tokens_details.cached_tokens < 20
+    )
+    assert warm.choices[0].message.content == cold.choices[0].message.content
+    share = warm.usage.time_to_first_token / cold.usage.time_to_first_token
+    print(f"first token: cold {cold.usage.time_to_first_token:.3f} s, with its prefix kept {share:.1%} of that")
+    assert share < 0.1
