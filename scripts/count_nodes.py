@@ -18,14 +18,19 @@ from graph_nodes import count, cut_history, empty_weights, fused_operations, hel
 from mlx.utils import tree_flatten
 from peer_process import Runner, peer_python
 
+from dflash2_mlx.config import SamplingParams
+from dflash2_mlx.engine.accept import judge_same
+from dflash2_mlx.engine.sampling import Sampler
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork
+from dflash2_mlx.models.selector import Draw
 from dflash2_mlx.published import QWEN_DRAFTER, QWEN_TARGET
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
 
 BLOCK_SIZE = 5
+SAMPLED = SamplingParams(temperature=0.7, top_k=20, top_p=0.95, seed=1)
 NEW_ROWS = 4  # context rows that a round brings
 SHORT_CONTEXT = 100
 DEMO = Path(__file__).parents[1] / "dflash2_mlx" / "demo"
@@ -69,14 +74,19 @@ def verify_nodes(target: LayeredTarget, rows: int) -> Counter[str]:
     return nodes
 
 
-def draft_nodes(size: Size, target: LayeredTarget, context: int) -> tuple[Counter[str], dict[str, list[int]]]:
-    """Nodes of one greedy draft with `context` rows in the cache and NEW_ROWS new ones; the drafter's tensors."""
+def empty_drafter(size: Size, target: LayeredTarget) -> DFlashDrafter:
+    """The pair's drafter without a single weight."""
     config = parse_drafter_config(size.drafter, size.name)
     network = DraftNetwork(config)
-    shapes = {name: list(part.shape) for name, part in tree_flatten(network.parameters())}
     empty_weights(network, size.dtype)
-    drafter = DFlashDrafter(config, network, target.embed, target.head)
-    width = len(config.target_layer_ids) * config.hidden_size
+    return DFlashDrafter(config, network, target.embed, target.head)
+
+
+def draft_nodes(size: Size, target: LayeredTarget, context: int) -> tuple[Counter[str], dict[str, list[int]]]:
+    """Nodes of one greedy draft with `context` rows in the cache and NEW_ROWS new ones; the drafter's tensors."""
+    drafter = empty_drafter(size, target)
+    shapes = {name: list(part.shape) for name, part in tree_flatten(drafter.network.parameters())}
+    width = len(drafter.config.target_layer_ids) * drafter.config.hidden_size
     end = 0
     for rows in (context, NEW_ROWS):
         end += rows
@@ -86,6 +96,18 @@ def draft_nodes(size: Size, target: LayeredTarget, context: int) -> tuple[Counte
             draft = drafter.propose(leaf((1,), mx.int32), BLOCK_SIZE - 1)
             nodes = count([draft.tokens, *held(drafter.cache.layers)], stand_ins)
     return nodes, shapes
+
+
+def choosing_nodes(size: Size, target: LayeredTarget, sampling: SamplingParams) -> int:
+    """Nodes of one round's draft and verdict, the target's pass left out."""
+    drafter, sampler = empty_drafter(size, target), Sampler(sampling, target.vocab_size, [1])
+    drafter.observe(leaf((NEW_ROWS, len(target.taps) * target.hidden_size), size.dtype), NEW_ROWS)
+    with fused_operations() as stand_ins:
+        noise = sampler.noise(1, BLOCK_SIZE)
+        draw = None if noise is None else Draw(sampling.temperature, noise[: BLOCK_SIZE - 1])
+        draft = drafter.propose(leaf((1,), mx.int32), BLOCK_SIZE - 1, draw)
+        verdict = judge_same(leaf((BLOCK_SIZE, target.vocab_size), size.dtype), draft, noise, sampler)
+        return sum(count([verdict.packed, draft.tokens], stand_ins).values())
 
 
 def peer_nodes(runner: Runner, size: Size, context: int, shapes: dict[str, list[int]]) -> Counter[str]:
@@ -119,6 +141,9 @@ def measure(size: Size, runner: Runner | None, detail: bool) -> dict[str, int]:
     target, found = empty_target(size), {}
     for rows in (1, BLOCK_SIZE):
         found[f"verify_{rows}"] = show(f"verify forward, {rows} rows", verify_nodes(target, rows), detail)
+    greedy, sampled = (choosing_nodes(size, target, settings) for settings in (SamplingParams(), SAMPLED))
+    found["sampled_extra"] = sampled - greedy
+    print(f"  {'what sampling adds to a round':<42} {found['sampled_extra']:>5}")
     for name, context in (("short", SHORT_CONTEXT), ("full_window", 2 * size.drafter["sliding_window"])):
         nodes, shapes = draft_nodes(size, target, context)
         where = f"draft of block {BLOCK_SIZE}, {context} rows before"
