@@ -86,13 +86,17 @@ def test_a_short_soak_keeps_the_text_stable(cli):
 
 @pytest.mark.slow
 def test_two_real_runs_of_the_same_build_report_no_change(cli, tmp_path):
-    ask = ("run", "--model", "demo", "--quick", "--repeats", 5, "-w", "short-chat", "-w", "chinese")
+    """Speeds are left out: whatever else runs beside the tests may really change them between the two."""
+    ask = ("run", "--model", "demo", "--quick", "--repeats", 5, "--block-size", 5, "-w", "short-chat", "-w", "chinese")
     paths = []
     for name in ("a.json", "b.json"):
         paths.append(tmp_path / name)
         paths[-1].write_text(cli(*ask).out)
     outcome = cli("compare", *paths)
-    assert outcome.code == 0 and "Nothing changed beyond noise" in outcome.err, outcome.err
+    assert outcome.code == 0 and outcome.document["compared"] > 10, outcome.err
+    assert not [
+        change for change in outcome.document["changes"] if change["figure"] in ("tokens per round", "same text")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def as_json(values):
     return {"median": found.median, "low": found.low, "high": found.high, "samples": list(found.samples)}
 
 
-def run(tmp_path, name, *, ratio=1.8, plain=100.0, per_round=3.0, same=True, repeats=5, noise=0.01, seed=0):
+def run(
+    tmp_path, name, *, ratio=1.8, plain=100.0, per_round=3.0, same=True, repeats=5, noise=0.01, seed=0, block_size=5
+):
     figures = {"prefill_rate": as_json(samples(500, noise, repeats, seed + 2)), "first_token_s": None}
     methods = {
         "plain": {**figures, "decode_rate": as_json(samples(plain, noise, repeats, seed)), "tokens_per_round": 1.0},
@@ -33,7 +35,13 @@ def run(tmp_path, name, *, ratio=1.8, plain=100.0, per_round=3.0, same=True, rep
         "name": "short-chat", "methods": methods, "same_text": same,
         "speedup": {"dflash2": as_json(samples(ratio, noise, repeats, seed + 1))},
     }  # fmt: skip
-    document = {"kind": KIND, "version": 1, "settings": {"repeats": repeats}, "environment": {}, "groups": [group]}
+    document = {
+        "kind": KIND,
+        "version": 1,
+        "settings": {"repeats": repeats, "block_size": block_size},
+        "environment": {},
+        "groups": [group],
+    }
     path = tmp_path / name
     path.write_text("some talk\n" + json.dumps(document) + "\n")
     return path
@@ -67,6 +75,11 @@ def test_fewer_tokens_per_round_and_another_text_are_changes_without_any_timing(
         ("dflash2", "tokens per round", "drafting", False),
         ("all", "same text", "drafting", False),
     }
+
+
+def test_where_widths_are_automatic_tokens_per_round_follow_the_clock_and_are_not_compared(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", per_round=2.9, block_size=None))
+    assert not found.changes and any("widths were automatic" in note for note in found.notes)
 
 
 def test_two_repeats_are_too_few_to_judge_speed(tmp_path):

@@ -246,7 +246,7 @@ def test_tab_completes_commands_and_files(chat, tmp_path):
     chat.type(f"/file {tmp_path}/no")
     chat.see("notes.txt")
     chat.type("\t")
-    chat.until(lambda: f"{tmp_path}/notes.txt" in chat.shown.replace("\n", "").replace("· ", ""), "the whole name")
+    chat.until(lambda: f"{tmp_path}/notes.txt" in "".join(chat.shown.replace("·", "").split()), "the whole name")
     chat.type("\r")
     chat.until(lambda: "17 characters" in chat.shown.replace("\n", " "), "the size of the file")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 
 import openai
@@ -157,9 +158,11 @@ def test_a_client_that_times_out_frees_the_engine(scripted_client):
 
 def test_a_full_queue_is_tried_again_and_then_answered(scripted_client):
     client, desk, session = scripted_client
-    session.prefill_steps, session.pace_s = 100, 0.01
+    session.prefill_steps, session.pace_s = 10**6, 0.01
     streams = [client.chat.completions.create(model="scripted", messages=WHO, stream=True) for _ in range(2)]
     wait_for(lambda: desk.worker.waiting == 1)
+    session.prefill_steps = 1  # of the one that waits, and of what comes after it
+    threading.Timer(1.0, streams[0].close).start()
     began = time.monotonic()
     assert client.chat.completions.create(model="scripted", messages=WHO).choices[0].message.content == "Hello."
     assert time.monotonic() - began > 1 and desk.totals.failed == 1
