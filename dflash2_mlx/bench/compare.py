@@ -21,8 +21,8 @@ KIND = "dflash2-mlx bench run"
 _LEAST, _COUNT_LEAST, _FEWEST = 0.03, 0.005, 5
 RULE = (
     "Changed: medians differ by more than 3 % and by more than half of both ranges together, and the ranges do not "
-    "overlap; tokens per round, at a fixed block size, by more than 0.5 %. Drafted rates are compared as speed-ups over "
-    "plain decoding in the same run."
+    "overlap; tokens per round, at a fixed block size, by more than 0.5 %. Drafted rates are compared as speed-ups "
+    "over plain decoding in the same run."
 )
 
 
