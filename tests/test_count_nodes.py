@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent.parent / "scripts" / "count_nodes.py"
 
 
+@pytest.mark.slow
 def test_a_draft_of_the_27b_pair_and_what_sampling_adds_stay_small():
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, cwd=SCRIPT.parent.parent)
     assert done.returncode == 0, done.stderr

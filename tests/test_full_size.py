@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent.parent / "scripts" / "full_size.py"
 
 
+@pytest.mark.slow
 def test_the_full_size_pairs_have_the_published_figures_and_evaluate_nothing():
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, cwd=SCRIPT.parent.parent)
     assert done.returncode == 0, done.stdout + done.stderr

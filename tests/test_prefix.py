@@ -82,7 +82,7 @@ def interrupt(session: Session, prompt: Prompt, rounds: int, engine: EngineParam
     return seen
 
 
-@pytest.mark.parametrize("block_size", [8, 1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("block_size", [8, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 3))])
 def test_three_turns_equal_fresh_runs_and_run_only_what_is_new(any_pair, block_size):
     pair, engine = any_pair, replace(ENGINE, block_size=block_size)
     session, talk = Session(pair, cache_bytes=PLENTY), Talk()
@@ -147,6 +147,7 @@ def test_a_long_text_behind_a_shared_head_survives_another_text(hybrid):
     assert run(session, long).summary.cached_tokens == 100
 
 
+@pytest.mark.slow
 def test_drafted_and_plain_answers_may_take_turns(pair):
     session, talk, plain = Session(pair, cache_bytes=PLENTY), Talk(), replace(ENGINE, block_size=1)
     for turn, engine in enumerate((ENGINE, plain, plain, ENGINE, ENGINE, plain, ENGINE)):
@@ -157,6 +158,7 @@ def test_drafted_and_plain_answers_may_take_turns(pair):
     assert answer.summary.cached_tokens > 0
 
 
+@pytest.mark.slow
 def test_a_full_attention_drafter_is_brought_back_too(tmp_path):
     drafter = write_drafter(tmp_path / "drafter", layer_types=["full_attention", "full_attention"])
     pair = load(str(write_target(tmp_path / "target")), str(drafter))
@@ -199,6 +201,7 @@ def test_nothing_is_kept_without_a_budget(hybrid):
     assert (session.prefixes.nbytes, session.prefixes.boundaries) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_tokens", [0, 1])
 def test_the_shortest_answers_leave_a_good_cache(pair, max_tokens):
     session, prompt = Session(pair, cache_bytes=PLENTY), Talk().ask(words(1, 30))
@@ -207,6 +210,7 @@ def test_the_shortest_answers_leave_a_good_cache(pair, max_tokens):
     assert run(session, prompt).tokens == run(Session(pair), prompt).tokens
 
 
+@pytest.mark.slow
 def test_the_budget_holds_and_the_oldest_texts_go_first(pair):
     probe = Session(pair, cache_bytes=PLENTY)
     run(probe, Talk().ask(words(0, 100)))
@@ -282,7 +286,7 @@ def test_random_conversations_with_edits_and_interruptions_stay_exact(pair, seed
 QUESTIONS = ("Who are you?", "What is the capital of France?", "Count to ten in Korean.")
 
 
-@pytest.mark.parametrize("reasoning", ["off", "low"])
+@pytest.mark.parametrize("reasoning", ["off", pytest.param("low", marks=pytest.mark.slow)])
 def test_the_bundled_pair_remembers_a_conversation(demo, reasoning):
     """New tokens of a turn: its own, the template's glue, and the end of the answer before, which was the anchor."""
     session, messages, seen = Session(demo, cache_bytes=PLENTY), [], 0

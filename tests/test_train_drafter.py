@@ -74,6 +74,7 @@ def task_of(teacher: Teacher, pieces: list[Piece], width: int = 8) -> Task:
     return make_task(pieces, learn(teacher, pieces), anchors=9, width=width, chance=random.Random(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [2, 5, 8])
 @pytest.mark.parametrize("method", ["dflash2", "dflash1"])
 def test_the_training_pass_equals_the_drafter_at_work(method: str, width: int) -> None:
@@ -111,6 +112,7 @@ def test_pair_scores_equal_the_selectors_transitions() -> None:
     assert mx.abs(mine[1] - logits[1][candidates[1]] - theirs[1, 1]).max().item() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", list(TARGET_CONFIGS))
 def test_lessons_of_padded_rows_equal_what_the_target_computes_alone(model_type: str) -> None:
     teacher, pieces = make_teacher(model_type), make_pieces()
@@ -193,6 +195,7 @@ def test_what_is_saved_loads_strictly(tmp_path: Path, method: str) -> None:
     assert load_drafter(tmp_path, teacher).config.kind == ("DFlash 2" if method == "dflash2" else "DFlash 1")
 
 
+@pytest.mark.slow
 def test_a_restored_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     teacher = make_teacher()
     config, network = make_drafter(teacher)

@@ -11,6 +11,7 @@ def tiny(stored):
     return ("--model", target, "--draft", drafter)
 
 
+@pytest.mark.slow
 def test_a_run_prints_tables_to_stderr_and_one_document_to_stdout(cli, tmp_path):
     outcome = cli("run", "--model", "demo", *QUICK, "-w", "json-tools", "-b", 8, "--report", tmp_path)
     assert outcome.code == 0, outcome.err

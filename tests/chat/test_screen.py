@@ -82,6 +82,7 @@ def expected(answer: str, width: int) -> list[str]:
     return "\n".join(line.plain.rstrip() for line in stream.push(answer) + stream.finish()).split("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS, ids=["prose", "code", "table", "all", "cjk"])
 @pytest.mark.parametrize("rows", [3, 8, 40])
 def test_every_line_is_on_the_terminal_once(answer, rows):

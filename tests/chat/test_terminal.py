@@ -38,6 +38,7 @@ def modes(terminal):
     return termios.tcgetattr(terminal.process.child_fd)
 
 
+@slow
 def test_a_question_is_answered_with_its_numbers_and_ctrl_d_leaves(chat):
     chat.enter(SHORT)
     chat.see("tokens per round")

@@ -46,7 +46,7 @@ def rounds(target, drafter, sampling, max_tokens=60):
     "model_type",
     ["qwen3_5", *(pytest.param(other, marks=pytest.mark.slow) for other in ("qwen3", "muse_glimmer"))],
 )
-@pytest.mark.parametrize("right", [0, 3, None])
+@pytest.mark.parametrize("right", [None, *(pytest.param(right, marks=pytest.mark.slow) for right in (0, 3))])
 def test_the_text_is_that_of_plain_decoding_and_the_policy_hears_of_every_round(target_of, model_type, sampling, right):
     target = target_of(model_type)
     plain = answer(target, None, PROMPT, sampling, max_tokens=60)

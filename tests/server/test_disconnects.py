@@ -28,6 +28,7 @@ def session(wrapper):
     return ScriptedSession(wrapper, text=LONG, pace_s=0.002, round_size=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("stage", ["prefill", "decode", "queued"])
 def test_a_client_that_leaves_takes_its_job_with_it(desk, session, stage, stream):

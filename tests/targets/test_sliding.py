@@ -51,6 +51,7 @@ def test_drafted_text_is_mlx_lms_around_the_window(target, texts, block, right):
         assert answer(target, drafter, prompt(count), max_tokens=LENGTH, block_size=block) == texts[count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [2, *(pytest.param(right, marks=pytest.mark.slow) for right in (0, 15))])
 def test_widths_that_change_from_round_to_round_change_no_token(target, texts, right):
     for count in PROMPTS:
