@@ -101,6 +101,7 @@ def test_caches_take_what_is_said():
     assert drafter.cache.nbytes <= need.draft_kv
 
 
+@pytest.mark.slow
 def test_reading_a_prompt_takes_what_is_said():
     target, tokens = tiny_target(), [i % 500 for i in range(1000)]
     mx.eval(target.module.parameters())

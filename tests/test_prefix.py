@@ -96,6 +96,7 @@ def test_three_turns_equal_fresh_runs_and_run_only_what_is_new(any_pair, block_s
         kept = len(prompt.tokens) + len(answer.tokens) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0, 1, 2, 4])
 def test_after_an_interrupted_answer_the_next_equals_a_fresh_run_of_what_was_kept(pair, rounds):
     session, talk = Session(pair, cache_bytes=PLENTY), Talk()
@@ -305,6 +306,7 @@ def test_the_bundled_pair_remembers_a_conversation(demo, reasoning):
         messages.append({"role": "assistant", "content": answer.text, "reasoning_content": answer.reasoning})
 
 
+@pytest.mark.slow
 def test_a_system_prompt_is_shared_between_conversations(demo):
     session, system = Session(demo, cache_bytes=PLENTY), {"role": "system", "content": "Be brief. " * 40}
     request = Request([system, {"role": "user", "content": "Hi"}], SamplingParams(), ENGINE, TextParams())

@@ -57,6 +57,7 @@ def test_events_come_in_order_and_finished_is_last(pair):
     assert sum(isinstance(event, Finished) for event in events) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_closed_midway_leaves_the_pair_fit_for_the_next(pair):
     whole = ask(pair)
     for rounds in range(4):
@@ -94,6 +95,7 @@ def test_the_block_size_is_chosen_round_by_round_unless_one_is_given(pair):
     assert sum(given.summary.rounds_by_width[1:4]) <= 3, "only the last rounds may be narrower"
 
 
+@pytest.mark.slow
 def test_rejection_keeps_one_width_since_its_text_depends_on_it(pair):
     sampling, engine = replace(NO_END, temperature=1.0, seed=3), EngineParams(max_tokens=40, acceptance="rejection")
     one, other = (ask(pair, sampling=sampling, engine=engine) for _ in range(2))

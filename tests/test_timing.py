@@ -23,6 +23,7 @@ def rounds_of(pair, asked):
     return [event for event in Session(pair).stream(asked) if isinstance(event, Round)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [1, 8])
 def test_a_timed_answer_is_the_same_answer_round_by_round(pair, block_size):
     assert list(measure_parts(pair, request(block_size)).rounds) == rounds_of(pair, request(block_size))

@@ -16,8 +16,7 @@ import pytest
 from folders import write_target
 from terminals import Terminal
 
-SHORT = "Who are you?"
-LONG = "Tell me a story about a fox."
+SHORT, LONG = "Who are you?", "Tell me a story about a fox."
 slow = pytest.mark.slow
 SGR = re.compile(rb"\x1b\[([0-9;]*)m")
 

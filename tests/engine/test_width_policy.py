@@ -92,7 +92,9 @@ def losses(chip: str, text: str, widest: int, answers: int) -> list[float]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("chip", PASSES)
+@pytest.mark.parametrize(
+    "chip", ["M4 Pro", *(pytest.param(c, marks=pytest.mark.slow) for c in PASSES if c != "M4 Pro")]
+)
 @pytest.mark.parametrize("widest", [5, pytest.param(8, marks=pytest.mark.slow)])
 def test_an_answer_is_at_most_three_percent_slower_than_at_the_best_fixed_width(chip, text, widest):
     """The mean of three answers; `test_every_single_answer...` is the long run."""

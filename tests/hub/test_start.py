@@ -53,6 +53,7 @@ def test_on_a_terminal_the_size_is_asked_and_no_means_no(cli, hub, pair, termina
     assert outcome.code == 1 and not hub.fetches("")
 
 
+@pytest.mark.slow
 def test_on_a_terminal_yes_fetches_both_and_answers(cli, hub, pair, terminal):
     terminal(True)
     outcome = cli(*ASK)

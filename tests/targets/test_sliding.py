@@ -38,6 +38,7 @@ class MixedDrafter(ScriptedDrafter):
         return super().propose(anchor, max(1, count >> self.turn % 3), draw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", PROMPTS)
 def test_plain_decoding_is_mlx_lms(target, texts, count):
     assert answer(target, None, prompt(count), max_tokens=LENGTH) == texts[count]
