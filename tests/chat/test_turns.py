@@ -134,6 +134,7 @@ def test_a_message_is_said_to_be_in_the_prompt_only_where_it_is(pair, monkeypatc
     assert talk.chat.conversation.turns == [turn] and not talk.chat.prefill
 
 
+@pytest.mark.slow
 def test_a_failing_device_costs_one_turn_only(pair, talk, monkeypatch):
     talk.hear(QUESTIONS[1])
     with monkeypatch.context() as patch:

@@ -66,6 +66,7 @@ def test_a_real_drafter_may_rest_and_come_back(target_of):
     assert [token for one in rounds(target, drafter, SamplingParams(), 60) for token in one.tokens] == plain
 
 
+@pytest.mark.slow
 def test_an_answer_closed_at_any_event_leaves_caches_that_go_on_to_the_same_text(target_of):
     target = target_of("qwen3_5")
     plain = answer(target, None, PROMPT, max_tokens=30)
