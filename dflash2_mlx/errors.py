@@ -5,7 +5,8 @@ DFlash2Error                 exit 1: one line on stderr, no traceback
 |   |-- ConfigError          a config key is missing, out of range, or does not fit its partner
 |   |-- WeightsError         tensors missing, unexpected, cut or in a foreign format
 |   `-- UnsupportedError     the architecture cannot be served exactly, so it is not served at all
-|-- PromptError              nothing to answer, or more than the context holds
+|-- PromptError              nothing to answer, or text that cannot be read
+|   `-- PromptTooLongError   more tokens than the context holds
 |-- TemplateError            the chat template refused these messages or this setting
 |-- ServeError               the server cannot listen where it should
 |-- LaunchError              no server answers a client, or the client is not installed
@@ -38,7 +39,11 @@ class UnsupportedError(LoadError):
 
 
 class PromptError(DFlash2Error):
-    """The prompt is empty or longer than the context. Shorten it, or start a new conversation."""
+    """The prompt is empty, or it cannot be read. Give some text."""
+
+
+class PromptTooLongError(PromptError):
+    """The prompt has more tokens than the context holds. Shorten it, or drop what was said first."""
 
 
 class TemplateError(DFlash2Error):

@@ -118,7 +118,7 @@ class Session:
             costs = ROUND_COSTS.get(probe().family) if pair.target.quantized else None
             self.widths = WidthPolicy(block_size_for(pair, None).rows, costs)
 
-    def stream(self, request: Request) -> Iterator[Event]:
+    def stream(self, request: Request) -> Generator[Event, None, None]:
         """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
 
         A round that a stop string or an end token cut short is yielded cut. Closing the iterator stops the engine.

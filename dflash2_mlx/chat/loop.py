@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import cast
 
 from dflash2_mlx import __version__
 from dflash2_mlx.chat.accepted import Attribution
@@ -17,7 +16,7 @@ from dflash2_mlx.chat.stage import Stage
 from dflash2_mlx.chat.status import ending, numbers
 from dflash2_mlx.chat.view import Showing, View
 from dflash2_mlx.config import TextParams
-from dflash2_mlx.errors import DFlash2Error, PromptError, UsageError
+from dflash2_mlx.errors import DFlash2Error, PromptError, PromptTooLongError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary
 from dflash2_mlx.session import Event, Request, Session, block_size_for, render
 from dflash2_mlx.text.channels import Channels
@@ -184,7 +183,7 @@ class Chat:
         return heard
 
     def _events(self, question: str) -> Generator[Event, None, None]:
-        return cast("Generator[Event, None, None]", self.session.stream(self._request(question)))
+        return self.session.stream(self._request(question))
 
     def _showing(self) -> Showing:
         pair, settings = self.session.pair, self.settings
@@ -226,7 +225,7 @@ class Chat:
 
     def _fail(self, error: DFlash2Error) -> None:
         self.stage.fail(str(error))
-        if "prompt is too long" in str(error) and self.conversation.turns:
+        if isinstance(error, PromptTooLongError) and self.conversation.turns:
             self.stage.say(f"/drop 1 forgets the oldest turn, /clear all of them.{self._where}")
         if not self.stage.interactive:
             self._code = max(self._code, error.exit_code if isinstance(error, UsageError) else _FAILED)

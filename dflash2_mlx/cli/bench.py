@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from dflash2_mlx.cli import bench_options as options
+from dflash2_mlx.cli.inputs import read_block_size
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.options import Acceptance, BlockSize, Draft, DraftBits, Model
 from dflash2_mlx.cli.out import Out
@@ -42,7 +43,7 @@ def run(
     draft: Draft = None,
     draft_bits: DraftBits = None,
     draft_v1: options.DraftV1 = None,
-    block_size: BlockSize = None,
+    block_size: BlockSize = "auto",
     workload: options.WorkloadNames = None,
     dataset: options.DatasetName = None,
     rows: options.Rows = 8,
@@ -63,7 +64,8 @@ def run(
     """
     contexts, lengths = options.whole_numbers("--context", context), options.whole_numbers("--length", length)
     words = options.thinking_words(thinking)
-    EngineParams(block_size=block_size, acceptance=cast(AcceptanceRule, acceptance))  # refuses bad values at once
+    widest = read_block_size(block_size)
+    EngineParams(block_size=widest, acceptance=cast(AcceptanceRule, acceptance))  # refuses bad values at once
     sampling = _sampling(temperature, seed)
     workloads = _workloads(workload, dataset, rows, quick=quick)
     if repeats is None:
@@ -77,16 +79,16 @@ def run(
     from dflash2_mlx.loading import with_drafter
     from dflash2_mlx.session import block_size_for
 
-    block_size_for(pair, block_size)  # refuses one that is too wide before anything is measured
+    block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
-    methods = methods_of(pair, older, Width(block_size, cast(AcceptanceRule, acceptance)))
+    methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
     counter, meter = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
     results = []
     for group in groups_of(workloads, words, contexts, lengths):
         results.append(run_group(group, methods, plan))
         Out().note(_progress(results[-1].name, {n: str(s) for n, s in results[-1].speedup.items()}))
-    settings = Settings(repeats, temperature, sampling.seed, block_size, acceptance, quick, meter.reason)
+    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, meter.reason)
     document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, tuple(results))
     finish(document, run_report(document), report)
 

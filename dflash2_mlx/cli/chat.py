@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import given, refuse_broken_text
+from dflash2_mlx.cli.inputs import given, read_block_size, refuse_broken_text
 from dflash2_mlx.cli.models import choose_model, pair_lines
 from dflash2_mlx.cli.ready import get_ready
 from dflash2_mlx.cli.report import stat_lines
@@ -30,7 +30,7 @@ def chat(
     draft: options.Draft = None,
     draft_revision: options.DraftRevision = None,
     draft_bits: options.DraftBits = None,
-    block_size: options.BlockSize = None,
+    block_size: options.BlockSize = "auto",
     require_draft: options.RequireDraft = False,
     no_draft: options.NoDraft = False,
     max_tokens: options.MaxTokens = None,
@@ -63,7 +63,7 @@ def chat(
         frequency_penalty=frequency_penalty,
     )
     SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
-    engine = EngineParams(max_tokens=max_tokens, block_size=block_size, acceptance=acceptance)  # type: ignore[arg-type]
+    engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system", system)
     chosen, why = choose_model(model)
     load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
@@ -79,7 +79,7 @@ def chat(
         pair = _load(load, look)
     from dflash2_mlx.session import block_size_for, default_sampling
 
-    if block_size_for(pair, block_size).rows == 1 and require_draft:
+    if block_size_for(pair, engine.block_size).rows == 1 and require_draft:
         raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
     settings = Settings(replace(default_sampling(pair), **asked), engine, reasoning)  # type: ignore[arg-type]
     with keyboard.chatting():

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import given, read_bias, read_prompt, read_tools, refuse_broken_text
+from dflash2_mlx.cli.inputs import given, read_bias, read_block_size, read_prompt, read_tools, refuse_broken_text
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import expected_context, get_ready
@@ -25,7 +25,7 @@ def generate(
     draft: options.Draft = None,
     draft_revision: options.DraftRevision = None,
     draft_bits: options.DraftBits = None,
-    block_size: options.BlockSize = None,
+    block_size: options.BlockSize = "auto",
     require_draft: options.RequireDraft = False,
     no_draft: options.NoDraft = False,
     max_tokens: options.MaxTokens = None,
@@ -66,7 +66,7 @@ def generate(
         logprobs=logprobs,
     )
     SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
-    engine = EngineParams(max_tokens=max_tokens, block_size=block_size, acceptance=acceptance)  # type: ignore[arg-type]
+    engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system or --stop", system, *(stop or ()))
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
     chosen, why = choose_model(model)

@@ -75,6 +75,15 @@ def read_bias(pairs: Sequence[str] | None) -> dict[int, float]:
     return bias
 
 
+def read_block_size(text: str) -> int | None:
+    """`auto` or a number of rows. Raises: UsageError."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"block-size is {text!r}. Give auto, or a number of rows from 1 (plain decoding).")
+    return int(text)
+
+
 def given(**settings: object) -> dict[str, object]:
     """The settings that the user gave a value for."""
     return {name: value for name, value in settings.items() if value is not None and value != {}}

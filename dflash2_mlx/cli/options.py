@@ -38,11 +38,11 @@ DraftBits = Annotated[
     ),
 ]
 BlockSize = Annotated[
-    int | None,
+    str,
     typer.Option(
         "--block-size",
         "-b",
-        help="Rows of a block, anchor included; 1 = plain decoding. Default: chosen round by round, at most 5 for a "
+        help="Rows of a block, anchor included; 1 = plain decoding; auto = chosen round by round, at most 5 for a "
         "quantised target, else at most what the drafter was trained with.",
         rich_help_panel=_MODEL,
     ),
@@ -133,15 +133,6 @@ SavedDraftBits = Annotated[
         "--draft-bits",
         help="Also keep the drafter quantised to 4 or 8 bits, under DFLASH2_CACHE (~/.cache/dflash2-mlx), so that "
         "loading it in these bits reads less and quantises nothing.",
-    ),
-]
-ServeBlockSize = Annotated[
-    str,
-    typer.Option(
-        "--block-size",
-        "-b",
-        help="Rows of a block, anchor included; auto = chosen round by round; 1 = plain decoding.",
-        rich_help_panel=_MODEL,
     ),
 ]
 Host = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dflash2_mlx.cli import options
+from dflash2_mlx.cli.inputs import read_block_size
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import get_ready
@@ -28,7 +29,7 @@ def serve(
     draft: options.Draft = None,
     draft_revision: options.DraftRevision = None,
     draft_bits: options.DraftBits = None,
-    block_size: options.ServeBlockSize = "auto",
+    block_size: options.BlockSize = "auto",
     require_draft: options.RequireDraft = False,
     no_draft: options.NoDraft = False,
     host: options.Host = "127.0.0.1",
@@ -101,15 +102,6 @@ def banner(listening: "Listening", out: Out) -> None:
 
 def _kept(cache_bytes: int) -> str:
     return f"at most {gigabytes(cache_bytes)} of kept prefixes" if cache_bytes else "no prefixes are kept"
-
-
-def read_block_size(text: str) -> int | None:
-    """`auto` or a number of rows. Raises: UsageError."""
-    if text == "auto":
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise UsageError(f"block-size is {text!r}. Give auto, or a number of rows from 1 (plain decoding).")
-    return int(text)
 
 
 def read_gigabytes(number: float | None) -> int | None:

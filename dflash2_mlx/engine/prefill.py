@@ -6,7 +6,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams
-from dflash2_mlx.errors import PromptError
+from dflash2_mlx.errors import PromptError, PromptTooLongError
 from dflash2_mlx.events import FinishReason, Prefilling
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.targets.base import Target
@@ -43,7 +43,7 @@ def room_for(prompt: Sequence[int], context_limit: int, params: EngineParams) ->
     if not prompt:
         raise PromptError("the prompt is empty: there is nothing to continue. Give some text.")
     if len(prompt) > context_limit:
-        raise PromptError(
+        raise PromptTooLongError(
             f"prompt is too long: {len(prompt)} tokens > {context_limit} maximum, the model's context. Shorten it."
         )
     left = context_limit - len(prompt)

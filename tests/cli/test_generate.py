@@ -99,3 +99,8 @@ def test_a_closed_stdin_is_no_stdin(cli, stored, monkeypatch):
 
     monkeypatch.setattr(inputs.sys, "stdin", None)
     assert inputs.read_prompt("hello", None) == "hello"
+
+
+def test_auto_is_the_default_block_size_and_may_be_said(cli, stored):
+    outcome = json.loads(cli(*ask(stored, "hello", "--block-size", "auto", "--json")).out)
+    assert "automatic" in outcome["stats"]["block_size_reason"]
