@@ -13,7 +13,7 @@ from dflash2_mlx.cli.inputs import read_block_size
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.options import Acceptance, BlockSize, Draft, DraftBits, Model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.pull import offer_download
+from dflash2_mlx.cli.ready import get_ready
 from dflash2_mlx.config import Acceptance as AcceptanceRule
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.errors import UsageError
@@ -259,8 +259,8 @@ def compare(
 
 
 def load_for_bench(load: LoadParams) -> "Pair":
-    """The pair, fetched first where the user agrees. Raises: UsageError for a pair without a drafter."""
-    offer_download(load, Out())
+    """The pair, where there is room for it. Raises: LoadError; UsageError for a pair without a drafter."""
+    get_ready(load, None)
     from dflash2_mlx.loading import load_pair
 
     pair = load_pair(load)

@@ -26,9 +26,12 @@ def unread(monkeypatch):
     monkeypatch.setattr("mlx.core.load", lambda *_: pytest.fail("weights were read"))
 
 
-def test_a_pair_that_does_not_fit_is_refused_before_a_weight_is_read(cli, stored, memory, unread):
+@pytest.mark.parametrize(
+    "command", [("generate", "hello"), ("chat",), ("serve",), ("bench", "run"), ("bench", "check")], ids=" ".join
+)
+def test_a_pair_that_does_not_fit_is_refused_before_a_weight_is_read(cli, stored, memory, unread, command):
     memory(1_000_000)
-    outcome = cli("generate", "-m", stored[0], "--draft", stored[1], "hello")
+    outcome = cli(*command, "--model", stored[0], "--draft", stored[1])
     assert outcome.code == 1 and outcome.out == "" and outcome.err.count("\n") == 1
     assert "does not fit this machine" in outcome.err and "DFLASH2_SKIP_FIT=1" in outcome.err
 
