@@ -84,8 +84,7 @@ def render(pair: Pair, request: Request, *, reuse: bool = False) -> Prompt:
     if text.raw:
         if not isinstance(request.prompt, str):
             raise UsageError("chat messages need the chat template: drop raw, or give the prompt as text.")
-        prompt = pair.chat.raw(request.prompt)
-        return replace(prompt, boundaries=(len(prompt.tokens) - 1,)) if reuse and len(prompt.tokens) > 1 else prompt
+        return pair.chat.raw(request.prompt)
     messages = user_message(request.prompt, text.system) if isinstance(request.prompt, str) else request.prompt
     tools, reasoning = text.tools or None, text.reasoning
     if not reuse:
@@ -125,7 +124,10 @@ class Session:
         Raises: PromptError, TemplateError, UsageError before anything is computed.
         """
         block = block_size_for(self.pair, request.engine.block_size)
-        prompt = render(self.pair, request, reuse=self.prefixes.budget_bytes > 0)
+        reuse = self.prefixes.budget_bytes > 0
+        prompt = render(self.pair, request, reuse=reuse)
+        if reuse and not prompt.boundaries:  # text without turns: it may come again, or go on
+            prompt = replace(prompt, boundaries=(len(prompt.tokens) - 1,))
         yield from _Answer(self, request, prompt, block).run()
 
 

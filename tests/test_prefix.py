@@ -363,3 +363,15 @@ def test_the_next_turn_after_a_long_history_starts_in_a_tenth_of_the_time(demo):
     share = warm.summary.first_token_s / cold.summary.first_token_s
     print(f"first token after {warm.summary.first_token_s:.3f} s, cold {cold.summary.first_token_s:.3f} s: {share:.1%}")
     assert warm.tokens == cold.tokens and share < 0.1
+
+
+def test_text_without_turns_comes_back_too(hybrid):
+    session, text = Session(hybrid, cache_bytes=PLENTY), Prompt(tuple(words(3, 60)), "answer")
+    first, again = run(session, text), run(session, text)
+    longer = run(session, Prompt((*text.tokens, *words(4, 9)), "answer"))
+    assert (first.summary.cached_tokens, again.summary.cached_tokens, longer.summary.cached_tokens) == (0, 59, 59)
+    assert first.tokens == again.tokens
+    assert (
+        run(Session(hybrid, cache_bytes=PLENTY), Prompt((5,), "answer")).tokens
+        == run(Session(hybrid), Prompt((5,), "answer")).tokens
+    )
