@@ -10,6 +10,7 @@ from dflash2_mlx.errors import UsageError
 
 Acceptance = Literal["coupled", "rejection"]
 MAX_TOP_LOGPROBS = 20
+STORED_BITS = 16  # the bits that mean: as stored
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:
@@ -125,6 +126,10 @@ class LoadParams:
         drafting = (self.draft, self.draft_bits, self.draft_revision, self.require_draft)
         if not self.speculate and any(drafting):
             raise UsageError("no-draft excludes draft, draft-bits, draft-revision and require-draft. Drop one of them.")
+
+    def bits_of_drafter(self, *, target_quantized: bool, drafter_quantized: bool) -> int:
+        """The bits that the drafter's linear layers are loaded in; STORED_BITS = as they are stored."""
+        return self.draft_bits or (4 if target_quantized and not drafter_quantized else STORED_BITS)
 
 
 @dataclass(frozen=True, slots=True)

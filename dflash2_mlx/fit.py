@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from dflash2_mlx.config import STORED_BITS
 from dflash2_mlx.errors import ConfigError
 from dflash2_mlx.models.config import DrafterConfig
 
 Word = Literal["fits", "tight", "does not fit"]
 TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
-STORED_BITS = 16
 
 _GIB, _MIB = 2**30, 2**20
 _GROUP = 64  # weights that share a scale and a bias

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.checkpoint import check_safetensors, read_json, read_optional_json, weight_files
-from dflash2_mlx.config import LoadParams
+from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.hub import find_folder
 from dflash2_mlx.models.config import DrafterConfig, is_drafter, parse_drafter_config
@@ -28,7 +28,7 @@ from dflash2_mlx.targets.families import build_target, target_family
 from dflash2_mlx.text.prompt import ChatFormat
 
 _TURN_END = "<|im_end|>"
-_STORED_BITS, _GROUP = 16, 64
+_GROUP = 64
 # Foreign formats that mlx-lm turns into MLX's own while it loads; any other is refused by name.
 _FORMATS_OF_MLX_LM = ("bitnet", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "awq", "gptq")
 _FLOATS = ("F32", "F16", "BF16")
@@ -74,20 +74,11 @@ def load_pair(params: LoadParams) -> Pair:
     target_family(config.get("model_type"))
     _refuse_code_and_foreign_formats(folder, config)
     draft_folder = find_folder(draft_name, params.draft_revision) if draft_name else None
-    draft_config = network = None
-    if draft_folder:
-        source = draft_folder / "config.json"
-        draft_config = parse_drafter_config(read_json(source), str(source))
-        check_fit(draft_config, text_config, folder)
-        _refuse_foreign_drafter(draft_folder, draft_config)
-        network = build_network(draft_config, _read_weights(draft_folder))  # names and shapes; nothing is read yet
+    found = _open_drafter(draft_folder, folder, text_config) if draft_folder else None
     model = _load_model(folder)
     lay_out_for_cpu(model)
-    target = build_target(model, config.get("model_type"), draft_config.target_layer_ids if draft_config else ())
-    drafter = None
-    if draft_folder and draft_config and network:
-        network = _in_bits(_bits(params, draft_config, target), draft_folder, draft_config, network)
-        drafter = _finish_drafter(draft_config, network, target)
+    target = build_target(model, config.get("model_type"), found.config.target_layer_ids if found else ())
+    drafter = _load_drafter(found, target, params) if found else None
     mx.clear_cache()  # buffers of tables that were laid out anew or quantised
     tokenizer = _load_tokenizer(folder)
     generation = read_optional_json(folder / "generation_config.json")
@@ -114,16 +105,11 @@ def with_drafter(pair: Pair, draft: str, draft_bits: int | None = None) -> Pair:
     assert draft_name is not None
     folder, draft_folder = find_folder(model_name), find_folder(draft_name)
     config = read_json(folder / "config.json")
-    source = draft_folder / "config.json"
-    draft_config = parse_drafter_config(read_json(source), str(source))
     text_config = config.get("text_config", config)
     assert isinstance(text_config, Mapping), "the pair was loaded, so its config was read before"
-    check_fit(draft_config, text_config, folder)
-    _refuse_foreign_drafter(draft_folder, draft_config)
-    network = build_network(draft_config, _read_weights(draft_folder))
-    target = build_target(pair.target.module, config.get("model_type"), draft_config.target_layer_ids)
-    network = _in_bits(_bits(params, draft_config, target), draft_folder, draft_config, network)
-    drafter = _finish_drafter(draft_config, network, target)
+    found = _open_drafter(draft_folder, folder, text_config)
+    target = build_target(pair.target.module, config.get("model_type"), found.config.target_layer_ids)
+    drafter = _load_drafter(found, target, params)
     return replace(pair, draft_name=draft, target=target, drafter=drafter, speculation_off=None)
 
 
@@ -278,13 +264,32 @@ def save_drafter(folder: Path, bits: int) -> Path:
     return place
 
 
-def _bits(params: LoadParams, config: DrafterConfig, target: LayeredTarget) -> int:
-    return params.draft_bits or (4 if target.quantized and not config.quantization else _STORED_BITS)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A drafter's folder, checked against its target; the network's weights are named but not read yet."""
+
+    folder: Path
+    config: DrafterConfig
+    network: DraftNetwork
+
+
+def _open_drafter(folder: Path, target_folder: Path, target_config: Mapping[str, object]) -> _Opened:
+    source = folder / "config.json"
+    config = parse_drafter_config(read_json(source), str(source))
+    check_fit(config, target_config, target_folder)
+    _refuse_foreign_drafter(folder, config)
+    return _Opened(folder, config, build_network(config, _read_weights(folder)))
+
+
+def _load_drafter(opened: _Opened, target: LayeredTarget, params: LoadParams) -> DFlashDrafter:
+    config = opened.config
+    bits = params.bits_of_drafter(target_quantized=target.quantized, drafter_quantized=bool(config.quantization))
+    return _finish_drafter(config, _in_bits(bits, opened.folder, config, opened.network), target)
 
 
 def _in_bits(bits: int, folder: Path, config: DrafterConfig, stored: DraftNetwork) -> DraftNetwork:
     """The drafter of `folder` in `bits`: `stored`, the one saved earlier, or `stored` quantised now, in place."""
-    if bits == _STORED_BITS:
+    if bits == STORED_BITS:
         return stored
     if config.quantization:
         raise UnsupportedError(f"{folder} is quantised already. Drop --draft-bits, or use the bf16 drafter.")

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash2_mlx.checkpoint import check_safetensors, read_json, weight_files
-from dflash2_mlx.config import LoadParams
+from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.fit import (
-    STORED_BITS,
     Need,
     Plan,
     Stored,
@@ -127,10 +126,10 @@ def _over(name: str, context: int, verdict: Verdict) -> str:
 
 
 def _draft_bits(params: LoadParams, target: TargetShape, drafter: DrafterConfig | None) -> int:
-    """As the loader chooses: 4 beside a quantised target unless the drafter is quantised already."""
+    """The loader's bits; a drafter that is quantised already counts as it is stored."""
     if drafter is None or drafter.quantization:
         return STORED_BITS
-    return params.draft_bits or (4 if target.quantized else STORED_BITS)
+    return params.bits_of_drafter(target_quantized=target.quantized, drafter_quantized=False)
 
 
 def _target(name: str, state: str) -> TargetShape | None:

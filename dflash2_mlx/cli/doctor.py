@@ -8,9 +8,9 @@ import typer
 
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.config import LoadParams
+from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.fit import STORED_BITS, TIGHT_SHARE, Need, Plan, binary_size
+from dflash2_mlx.fit import TIGHT_SHARE, Need, Plan, binary_size
 from dflash2_mlx.hub import cached_commit, gigabytes
 from dflash2_mlx.machine import Machine, probe
 from dflash2_mlx.pairs import DEMO, FLAGSHIP
