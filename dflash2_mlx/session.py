@@ -13,7 +13,7 @@ from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
 from dflash2_mlx.engine.prefill import Drafter, room_for, take_in
 from dflash2_mlx.engine.stats import Setting, Stats
-from dflash2_mlx.engine.width import ROUND_COSTS, BlockSize, WidthPolicy, choose_block_size
+from dflash2_mlx.engine.width import BlockSize, choose_block_size
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
 from dflash2_mlx.loading import Pair
@@ -112,10 +112,6 @@ class Session:
     def __init__(self, pair: Pair, *, cache_bytes: int = 0) -> None:
         self.pair = pair
         self.prefixes = PrefixCache(pair.target, pair.drafter, cache_bytes)
-        self.widths: WidthPolicy | None = None
-        if pair.drafter:
-            costs = ROUND_COSTS.get(probe().family) if pair.target.quantized else None
-            self.widths = WidthPolicy(block_size_for(pair, None).rows, costs)
 
     def stream(self, request: Request) -> Generator[Event, None, None]:
         """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
@@ -139,7 +135,7 @@ def stream(pair: Pair, request: Request) -> Iterator[Event]:
 def warm_up(pair: Pair) -> None:
     """Generate a few tokens, so that the first answer does not wait for kernels to be compiled."""
     prompt = Prompt((0, 0), "answer")
-    for rows in (None, 1):
+    for rows in (block_size_for(pair, None).rows, 1):  # given, so that slow first rounds teach `pair.widths` nothing
         engine = EngineParams(max_tokens=_WARM_TOKENS, block_size=rows)
         for _ in stream(pair, Request(prompt, default_sampling(pair), engine, TextParams(raw=True))):
             pass
@@ -153,7 +149,7 @@ class _Answer:
         self._pair, self._prefixes, self._prompt, self._block = pair, session.prefixes, prompt, block
         self._drafter: Drafter | None = pair.drafter if block.rows > 1 else None
         # rejection draws other random numbers at every width, so there a seed needs a fixed one
-        self._policy = session.widths if request.engine.block_size is None and not self._rejects(request) else None
+        self._policy = pair.widths if request.engine.block_size is None and not self._rejects(request) else None
         if pair.drafter and self._drafter and self._policy:
             self._drafter = AdaptiveDrafter(pair.drafter, self._policy)
         self._room = room_for(prompt.tokens, pair.target.context_limit, request.engine)

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from dflash2_mlx.engine.prefill import Drafter
 from dflash2_mlx.events import Finished, Round
-from dflash2_mlx.loading import Pair
+from dflash2_mlx.loading import Pair, width_policy
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.session import Event, Request, Session, render
@@ -51,7 +51,12 @@ def measure_parts(pair: Pair, request: Request) -> Parts:
     """Answer `request` with a wait around each part. Raises: what `Session.stream` raises."""
     target = TimedTarget(pair.target)
     drafter = TimedDrafter(pair.drafter) if pair.drafter else None
-    timed = replace(pair, target=cast(LayeredTarget, target), drafter=cast(DFlashDrafter | None, drafter))
+    timed = replace(
+        pair,
+        target=cast(LayeredTarget, target),
+        drafter=cast(DFlashDrafter | None, drafter),
+        widths=width_policy(pair.target, pair.drafter) if pair.drafter else None,  # the waits are none of the pair's
+    )
     began, ended = 0.0, 0.0
     rounds: list[Round] = []
     for event in _stream(timed, request):

@@ -1,10 +1,11 @@
 """A pair of about 110 million parameters in float32 whose drafts are right as often as planned, made without training.
 
 `python scripts/planted_pair.py OUT [--right SHARE] [--check] [--measure]` writes OUT/target (a Qwen3.5-type hybrid in
-transformers' layout, which mlx-lm reads too), OUT/drafter (DFlash 2), OUT/misled (the same, always wrong) and OUT/dflash1
-(the same without selector and convolution, nearly always wrong). Random weights would accept nothing, so the answer is planted: every sublayer's last projection is
-zero, the target's head maps each token of a short cycle to the next one, and the drafter's codebooks hold the same
-pairs, some of them wrong. The work of a step is that of any model of this size. The last line is JSON.
+transformers' layout, which mlx-lm reads too), OUT/drafter (DFlash 2), OUT/misled (the same, always wrong) and
+OUT/dflash1 (the same without selector and convolution, nearly always wrong). Random weights would accept nothing, so
+the answer is planted: every sublayer's last projection is zero, the target's head maps each token of a short cycle to
+the next one, and the drafter's codebooks hold the same pairs, some of them wrong. The work of a step is that of any
+model of this size. The last line is JSON.
 """
 
 import argparse

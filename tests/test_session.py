@@ -6,9 +6,11 @@ import pytest
 
 from dflash2_mlx.api import gather, generate, load, stream_generate
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.engine.width import WidthPolicy
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round
 from dflash2_mlx.session import Request, Session, warm_up
+from dflash2_mlx.timing import measure_parts
 from folders import write_drafter, write_target
 
 NO_END = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
@@ -93,6 +95,22 @@ def test_the_block_size_is_chosen_round_by_round_unless_one_is_given(pair):
     assert chosen.tokens == given.tokens
     assert "automatic" in chosen.summary.block_size_reason and given.summary.block_size_reason == "asked for"
     assert sum(given.summary.rounds_by_width[1:4]) <= 3, "only the last rounds may be narrower"
+
+
+def test_what_one_answer_learns_about_widths_serves_the_next_one(pair, monkeypatch):
+    learnt = []
+    monkeypatch.setattr(WidthPolicy, "record", lambda policy, rows, accepted: learnt.append(policy))
+    ask(pair)
+    list(Session(pair, cache_bytes=10**6).stream(Request("once", NO_END, ENGINE, RAW)))
+    assert learnt and set(learnt) == {pair.widths}
+
+
+def test_warming_up_and_timing_with_waits_teach_the_pair_no_widths(pair, monkeypatch):
+    learnt = []
+    monkeypatch.setattr(WidthPolicy, "record", lambda policy, rows, accepted: learnt.append(policy))
+    warm_up(pair)
+    measure_parts(pair, Request("once upon a time", NO_END, ENGINE, RAW))
+    assert learnt and pair.widths not in learnt
 
 
 @pytest.mark.slow

@@ -50,26 +50,12 @@ class FixedWidth:
         return self._inner.stream(self._width.of(request))
 
 
-class _Sessions:
-    """Sessions of one method: none keeps a text of another; all share what was learnt about widths, as one does."""
-
-    def __init__(self, pair: Pair, width: Width) -> None:
-        self._pair, self._width = pair, width
-        self._first = Session(pair)
-
-    def open(self, cache_bytes: int = 0) -> FixedWidth:
-        session = Session(self._pair, cache_bytes=cache_bytes)
-        session.widths = self._first.widths
-        return FixedWidth(session, self._width)
-
-
 def method(pair: Pair, name: str, width: Width) -> Method:
     """Answers of `pair`, drafted as `width` says."""
-    sessions = _Sessions(pair, width)
     return Method(
         name,
-        sessions.open,
-        lambda: sessions.open(default_cache_bytes(pair)),
+        lambda: FixedWidth(Session(pair), width),
+        lambda: FixedWidth(Session(pair, cache_bytes=default_cache_bytes(pair)), width),
         lambda request: measure_parts(pair, width.of(request)),
     )
 
