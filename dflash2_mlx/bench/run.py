@@ -146,6 +146,7 @@ class _GroupRun:
         for method in methods[1:]:
             self._all(method)
         answers: dict[str, list[tuple[tuple[Measured, ...], ...]]] = {method.name: [] for method in methods}
+        parts: dict[str, list[Parts]] = {method.name: [] for method in methods}
         for repeat in range(self._plan.repeats):
             turn_about = [*methods[repeat % len(methods) :], *methods[: repeat % len(methods)]]
             done: dict[str, list[tuple[Measured, ...]]] = {method.name: [] for method in methods}
@@ -154,8 +155,11 @@ class _GroupRun:
                     done[method.name].append(self._answers(method, turns, history))
             for name, conversations in done.items():
                 answers[name].append(tuple(conversations))
+            for turns in self._timed(repeat):
+                for method in turn_about:
+                    parts[method.name].append(method.parts(self._request(turns, (), 0)))
         return {
-            method.name: Passes(tuple(answers[method.name]), self._parts(method), self._energy(method))
+            method.name: Passes(tuple(answers[method.name]), tuple(parts[method.name]), self._energy(method))
             for method in methods
         }
 
@@ -190,11 +194,12 @@ class _GroupRun:
             TextParams(reasoning="off" if self._group.thinking == "off" else None, tools=self._group.workload.tools),
         )
 
-    def _parts(self, method: Method) -> tuple[Parts, ...]:
-        """Every first turn once more, timed part by part."""
+    def _timed(self, repeat: int) -> Sequence[tuple[str, ...]]:
+        """Conversations whose first turn is timed part by part in this repeat: over all repeats each at least once."""
         if not self._plan.parts:
             return ()
-        return tuple(method.parts(self._request(turns, (), 0)) for turns in self._openings)
+        count = len(self._openings)
+        return [self._openings[n % count] for n in range(repeat, max(count, repeat + 1), self._plan.repeats)]
 
     def _energy(self, method: Method) -> float | None:
         """Joules a token over all conversations, where the machine can be asked."""

@@ -121,11 +121,9 @@ def sweep(
     plan = RunPlan(repeats, SamplingParams(), count_tokens=token_counter(pair, "off"))
     groups = groups_of(workloads, ("off",), (), ())
     plain = method(pair, PLAIN, Width(1))
-    step_s, acceptance, widths, same = run_sweep(groups, plain, drafted, plan, Out().note)
+    step_s, widths, same = run_sweep(groups, plain, drafted, plan, Out().note)
     names = tuple(group.name for group in groups)
-    document = SweepDocument(
-        KIND, VERSION, describe(pair), names, repeats, step_s, acceptance, widths, best_of(widths), same
-    )
+    document = SweepDocument(KIND, VERSION, describe(pair), names, repeats, step_s, widths, best_of(widths), same)
     finish(document, sweep_report(document), report)
 
 

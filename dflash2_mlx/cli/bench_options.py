@@ -16,7 +16,12 @@ DraftV1 = Annotated[
 ]
 WorkloadNames = Annotated[
     list[str] | None,
-    typer.Option("--workload", "-w", help="Only this workload; may repeat. Default: all.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Only this workload; may repeat. Default: all; for sweep four of them.",
+        rich_help_panel=_WHAT,
+    ),
 ]
 DatasetName = Annotated[
     str | None,

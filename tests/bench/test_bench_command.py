@@ -67,7 +67,8 @@ def test_a_sweep_measures_every_block_size_and_predicts_it(cli):
     assert document["best"] in (2, 8) and f"Best block size: {document['best']}" in outcome.err
     narrow, wide = document["widths"]
     assert 1 < narrow["tokens_per_round"] <= 2 < wide["tokens_per_round"]
-    assert wide["predicted_tokens"] == pytest.approx(wide["tokens_per_round"], rel=0.1)
+    costs = wide["cost"]["verify"] + wide["cost"]["draft"]
+    assert wide["predicted"] == pytest.approx(wide["tokens_per_round"] / costs)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from dflash2_mlx.bench.numbers import spread
-from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, expected_tokens, plain_step, reasons
+from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, plain_step, reasons
 from dflash2_mlx.events import Round
 from dflash2_mlx.timing import Parts
 
@@ -14,21 +14,15 @@ def parts(passes, drafts, rest, rounds=3):
 
 
 def width(rows, measured, tokens=2.0, cost=1.5):
-    return Width(rows, Cost(rows, cost - 0.3, 0.2, 0.1), tokens, tokens / cost, tokens, spread([measured] * 3))
-
-
-def test_expected_tokens_are_the_targets_own_and_every_position_by_its_acceptance():
-    assert expected_tokens((0.9, 0.5, 0.25), 1) == 1.0
-    assert expected_tokens((0.9, 0.5, 0.25), 3) == pytest.approx(2.4)
-    assert expected_tokens((0.9, 0.5, 0.25), 4) == pytest.approx(2.65)
+    return Width(rows, Cost(rows, cost - 0.2, 0.2), tokens, tokens / cost, spread([measured] * 3))
 
 
 def test_a_round_costs_its_parts_in_plain_steps():
     plain = plain_step([parts([(1, 0.08), (1, 0.08)], [], 0.04)])
     assert plain == pytest.approx(0.1)
     cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], plain)
-    assert (cost.verify, cost.draft, cost.rest) == pytest.approx((1.6, 0.4, 0.1))
-    assert cost.round == pytest.approx(2.1)
+    assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
+    assert cost.round == pytest.approx(2.0)
 
 
 def test_the_narrower_block_wins_a_tie():
@@ -40,7 +34,7 @@ def test_plain_decoding_is_best_where_no_block_beats_it():
 
 
 def document(*widths):
-    return SweepDocument("", 1, None, (), 3, 0.1, (), widths, best_of(widths), True)
+    return SweepDocument("", 1, None, (), 3, 0.1, widths, best_of(widths), True)
 
 
 def test_the_reason_names_what_a_row_more_brings_and_costs():
