@@ -82,7 +82,7 @@ def test_a_check_of_the_bundled_pair_finds_no_difference(cli):
 def test_a_short_soak_keeps_the_text_stable(cli):
     outcome = cli("soak", "--model", "demo", "--minutes", 0.1)
     assert outcome.code == 0, outcome.err
-    assert outcome.document["answers"] > 3 and outcome.document["text_changes"] == 0
+    assert outcome.document["answers"] and outcome.document["text_changes"] == 0
     assert "Too short to tell" in outcome.err
 
 
