@@ -82,13 +82,13 @@ def run(
     block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
     methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
-    counter, meter = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
+    counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
     results = []
     for group in groups_of(workloads, words, contexts, lengths):
         results.append(run_group(group, methods, plan))
         Out().note(_progress(results[-1].name, {n: str(s) for n, s in results[-1].speedup.items()}))
-    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, meter.reason)
+    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
     document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, tuple(results))
     finish(document, run_report(document), report)
 
