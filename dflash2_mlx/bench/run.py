@@ -95,6 +95,11 @@ def groups_of(
     ]
 
 
+def drafted(groups: Sequence[GroupResult]) -> list[str]:
+    """The methods that were compared with plain decoding."""
+    return list(dict.fromkeys(name for group in groups for name in group.speedup))
+
+
 def run_group(group: Group, methods: Sequence[Method], plan: RunPlan) -> GroupResult:
     """Warm every method up, then answer all conversations `repeats` times, methods turn and turn about."""
     return summed_up(group, take_passes(group, methods, plan))
