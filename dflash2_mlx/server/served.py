@@ -10,7 +10,8 @@ from dflash2_mlx.errors import UsageError
 from dflash2_mlx.pairs import known_pair
 from dflash2_mlx.server.errors import too_long
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
+from dflash2_mlx.text.messages import Message
+from dflash2_mlx.text.prompt import PROBE, ChatFormat, Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
 from dflash2_mlx.text.tags import Tool
 
