@@ -127,6 +127,11 @@ class LoadParams:
         if not self.speculate and any(drafting):
             raise UsageError("no-draft excludes draft, draft-bits, draft-revision and require-draft. Drop one of them.")
 
+    def check_block(self, rows: int) -> None:
+        """Raise UsageError where a drafter is required and blocks of so many rows have no place for a draft."""
+        if rows == 1 and self.require_draft:
+            raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+
     def bits_of_drafter(self, *, target_quantized: bool, drafter_quantized: bool) -> int:
         """The bits that the drafter's linear layers are loaded in; STORED_BITS = as they are stored."""
         return self.draft_bits or (4 if target_quantized and not drafter_quantized else STORED_BITS)

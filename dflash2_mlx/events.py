@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Channel = Literal["reasoning", "answer", "tool_call"]
+Channel = Literal["reasoning", "answer"]
 _FEW_ROUNDS = 16
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)

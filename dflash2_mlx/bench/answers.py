@@ -1,7 +1,7 @@
 """One measured answer: what came when. Knows sessions by protocol and the clock; the device is waited for by them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 class Answering(Protocol):
     """What is measured: anything that answers requests, one after the other."""
 
-    def stream(self, request: Request) -> Iterator[Event]:
+    def stream(self, request: Request) -> Generator[Event, None, None]:
         """The events of one answer; Finished comes last."""
 
 

@@ -28,7 +28,6 @@ class Reply:
     tokens: as the server counts them, else the number of pieces.
     """
 
-    began_s: float
     first_s: float | None
     total_s: float
     gaps_s: tuple[float, ...]
@@ -36,7 +35,7 @@ class Reply:
     error: str | None
 
 
-def ask(endpoint: Endpoint, body: Mapping[str, object], epoch_s: float) -> Reply:
+def ask(endpoint: Endpoint, body: Mapping[str, object]) -> Reply:
     """Send the request and read its stream to the end; every failure is in the reply, none is raised."""
     began = time.perf_counter()
     pieces: list[float] = []
@@ -60,7 +59,7 @@ def ask(endpoint: Endpoint, body: Mapping[str, object], epoch_s: float) -> Reply
     ended = time.perf_counter()
     gaps = tuple(later - sooner for sooner, later in pairwise(pieces))
     first = pieces[0] - began if pieces else None
-    return Reply(began - epoch_s, first, ended - began, gaps, tokens or len(pieces), error)
+    return Reply(first, ended - began, gaps, tokens or len(pieces), error)
 
 
 def error_words(failure: Exception) -> str:

@@ -1,4 +1,4 @@
-"""`bench compare`: what changed between two documents of `bench run` beyond noise. Knows JSON only.
+"""`bench compare`: what changed between two documents of `bench run` beyond noise. Knows their JSON only.
 
 The rule. A figure with samples has changed when (a) the medians differ by more than 3 %, (b) they differ by more than
 half of both ranges together, and (c) the ranges do not overlap. Counts have no noise in greedy text: they have changed
@@ -7,23 +7,65 @@ are compared as speed-ups over the plain decoding of their own run, so that a bu
 rates and first tokens by themselves are shown apart, as the machine's.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dflash2_mlx.bench.numbers import Spread, shown
 from dflash2_mlx.bench.report import Report, Section, Table
 from dflash2_mlx.errors import UsageError
 
-KIND = "dflash2-mlx bench run"
 _LEAST, _COUNT_LEAST, _FEWEST = 0.03, 0.005, 5
+# settings, and facts of the environment
+_EXPLAIN = (
+    *("repeats", "temperature", "block_size", "acceptance", "quick"),
+    *("chip", "system", "version", "commit", "preloaded", "packages", "target", "drafter"),
+)
 RULE = (
     "Changed: medians differ by more than 3 % and by more than half of both ranges together, and the ranges do not "
     "overlap; tokens per round, at a fixed block size, by more than 0.5 %. Drafted rates are compared as speed-ups "
     "over plain decoding in the same run."
 )
+
+
+class Figures(BaseModel):
+    """What of one method is compared."""
+
+    tokens_per_round: float
+    decode_rate: Spread | None = None
+    prefill_rate: Spread | None = None
+    first_token_s: Spread | None = None
+
+
+class Group(BaseModel):
+    """What of one workload is compared."""
+
+    name: str
+    methods: dict[str, Figures]
+    speedup: dict[str, Spread | None]
+    same_text: bool
+
+
+class Settings(BaseModel):
+    """How the run was made; all its other settings too."""
+
+    model_config = ConfigDict(extra="allow")
+
+    repeats: int
+    block_size: int | None = None
+
+
+class Run(BaseModel):
+    """What of a document of `bench run` is read."""
+
+    kind: Literal["dflash2-mlx bench run"]
+    settings: Settings
+    environment: dict[str, object]
+    groups: list[Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +111,37 @@ def is_change(before: Spread, after: Spread) -> bool:
     return apart and gap > max(_LEAST * base, ranges)
 
 
-def read_run(path: Path) -> Mapping[str, object]:
+def read_run(path: Path) -> Run:
     """A document of `bench run`: the file, or its last line. Raises: UsageError, OSError."""
-    text = path.read_text(encoding="utf-8").strip()
-    for candidate in (text, text.splitlines()[-1] if text else ""):
+    text, why = path.read_bytes().strip(), ""
+    for candidate in (text, text.rpartition(b"\n")[2]):
         try:
-            found = json.loads(candidate)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and found.get("kind") == KIND:
-            return found
-    raise UsageError(f"{path} holds no document of `dflash2-mlx bench run`. Give its stdout or its report.json.")
+            return Run.model_validate_json(candidate)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            why = ": ".join((".".join(map(str, first["loc"])), first["msg"])).removeprefix(": ")
+    raise UsageError(
+        f"{path} holds no document of `dflash2-mlx bench run` ({why}). Give its stdout or its report.json."
+    )
 
 
 def compare(before: Path, after: Path) -> Comparison:
     """What changed from one run to the other. Raises: UsageError, OSError."""
-    old, new = (_groups(read_run(path), path) for path in (before, after))
-    fixed = all(_mapping(read_run(path).get("settings")).get("block_size") for path in (before, after))
-    changes: list[Change] = []
-    compared = 0
-    for name in old:
-        if name in new:
-            found, count = _compare_group(name, old[name], new[name], fixed)
-            changes, compared = changes + found, compared + count
+    runs = read_run(before), read_run(after)
+    old, new = ({group.name: group for group in run.groups} for run in runs)
+    fixed = all(run.settings.block_size for run in runs)
+    found = [figure for name in old if name in new for figure in _figures(old[name], new[name], counts=fixed)]
+    if not found:
+        raise UsageError(f"{before} and {after} have no workload in common: there is nothing to compare.")
     notes = [f"only in {before}: {name}" for name in old if name not in new]
     notes += [f"only in {after}: {name}" for name in new if name not in old]
     if not fixed:
         notes.append("widths were automatic, so tokens per round follow the clock and are not compared")
-    notes += _settings_notes(read_run(before), read_run(after))
-    if not compared:
-        raise UsageError(f"{before} and {after} have no workload in common: there is nothing to compare.")
-    few = [path for path in (before, after) if _few_samples(read_run(path))]
+    notes += _settings_notes(*runs)
+    few = [path for path, run in zip((before, after), runs, strict=True) if run.settings.repeats < _FEWEST]
     notes += [f"{path} has fewer than {_FEWEST} repeats: its speeds are not compared" for path in few]
-    return Comparison("dflash2-mlx bench compare", str(before), str(after), compared, tuple(changes), tuple(notes))
+    changes = tuple(change for change, changed in found if changed)
+    return Comparison("dflash2-mlx bench compare", str(before), str(after), len(found), changes, tuple(notes))
 
 
 def comparison_report(found: Comparison) -> Report:
@@ -128,87 +168,38 @@ def _words(change: Change) -> str:
     return f"{change.group} {change.figure} {shown(change.before)} -> {shown(change.after)}"
 
 
-def _compare_group(
-    name: str, old: Mapping[str, object], new: Mapping[str, object], fixed: object
-) -> tuple[list[Change], int]:
-    """Changes of one workload and how many figures were compared. fixed: the block size, so that counts repeat."""
-    changes, compared = [], 0
-    for figure, kind, rising, before, after in _pairs(old, new):
-        if not fixed and figure.endswith("tokens per round"):
-            continue
-        compared += 1
-        if isinstance(before, Spread) and isinstance(after, Spread):
-            changed, values = is_change(before, after), (before.median, after.median)
-        else:
-            values = (float(str(before)), float(str(after)))
-            changed = abs(values[1] - values[0]) > _COUNT_LEAST * abs(values[0])
-        if changed:
-            method, _, word = figure.partition(" ")
-            changes.append(Change(name, method, word, *values, kind, (values[1] > values[0]) == rising))
-    return changes, compared
+def _figures(old: Group, new: Group, *, counts: bool) -> Iterator[tuple[Change, bool]]:
+    """Every figure that both have, and whether it changed. counts: the block size was fixed, so that they repeat."""
+    for method in [name for name in old.methods if name in new.methods]:
+        one, other = old.methods[method], new.methods[method]
+        for name, rising in (("decode_rate", True), ("prefill_rate", True), ("first_token_s", False)):
+            yield from _spreads((old.name, method, name), getattr(one, name), getattr(other, name), "machine", rising)
+        if method in old.speedup and method in new.speedup:
+            place = (old.name, method, "speed-up")
+            yield from _spreads(place, old.speedup[method], new.speedup[method], "drafting", rising=True)
+            if counts:
+                yield _counts((old.name, method, "tokens per round"), one.tokens_per_round, other.tokens_per_round)
+    yield _counts((old.name, "all", "same text"), float(old.same_text), float(new.same_text))
 
 
-Pair = tuple[str, str, bool, object, object]
+Place = tuple[str, str, str]  # group, method, figure
 
 
-def _pairs(old: Mapping[str, object], new: Mapping[str, object]) -> list[Pair]:
-    """(method and figure, kind, whether more is better, before, after) of everything that both have."""
-    found: list[Pair] = []
-    ratios = [_mapping(group.get("speedup")) for group in (old, new)]
-    methods = [_mapping(group.get("methods")) for group in (old, new)]
-    for method in methods[0]:
-        if method not in methods[1]:
-            continue
-        one, other = (_mapping(side[method]) for side in methods)
-        for figure, rising in (("decode_rate", True), ("prefill_rate", True), ("first_token_s", False)):
-            found.append(
-                (f"{method} {figure}", "machine", rising, _spread(one.get(figure)), _spread(other.get(figure)))
-            )
-        if method in ratios[0] and method in ratios[1]:
-            before, after = (_spread(side[method]) for side in ratios)
-            found.append((f"{method} speed-up", "drafting", True, before, after))
-            found.append(
-                (f"{method} tokens per round", "drafting", True, one["tokens_per_round"], other["tokens_per_round"])
-            )
-    same = [float(bool(group.get("same_text"))) for group in (old, new)]
-    found.append(("all same text", "drafting", True, same[0], same[1]))
-    return [pair for pair in found if pair[3] is not None and pair[4] is not None]
+def _spreads(
+    place: Place, before: Spread | None, after: Spread | None, kind: str, rising: bool
+) -> Iterator[tuple[Change, bool]]:
+    """The change between two spreads, if both have samples enough. rising: more is better."""
+    if before and after and min(len(before.samples), len(after.samples)) >= _FEWEST:
+        better = (after.median > before.median) == rising
+        yield Change(*place, before.median, after.median, kind, better), is_change(before, after)
 
 
-def _few_samples(run: Mapping[str, object]) -> bool:
-    repeats = _mapping(run.get("settings")).get("repeats")
-    return not isinstance(repeats, int) or repeats < _FEWEST
+def _counts(place: Place, before: float, after: float) -> tuple[Change, bool]:
+    return Change(*place, before, after, "drafting", after > before), abs(after - before) > _COUNT_LEAST * abs(before)
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _spread(value: object) -> Spread | None:
-    entry = _mapping(value)
-    samples = entry.get("samples")
-    if not isinstance(samples, Sequence) or len(samples) < _FEWEST:
-        return None
-    median, low, high = (float(str(entry[key])) for key in ("median", "low", "high"))
-    return Spread(median, low, high, tuple(float(sample) for sample in samples))
-
-
-def _groups(run: Mapping[str, object], path: Path) -> dict[str, Mapping[str, object]]:
-    groups = run.get("groups")
-    if not isinstance(groups, list):
-        raise UsageError(f"{path} lists no groups. Give the stdout or the report.json of `dflash2-mlx bench run`.")
-    return {str(group["name"]): group for group in groups if isinstance(group, dict) and "name" in group}
-
-
-def _settings_notes(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+def _settings_notes(old: Run, new: Run) -> list[str]:
     """What was set or there differently, which may explain a change."""
-    notes = []
-    for part, keys in (
-        ("settings", ("repeats", "temperature", "block_size", "acceptance", "quick")),
-        ("environment", ("chip", "system", "version", "commit", "preloaded", "packages", "target", "drafter")),
-    ):
-        before, after = (_mapping(run.get(part)) for run in (old, new))
-        for key in keys:
-            if before.get(key) != after.get(key):
-                notes.append(f"{key} differs: {before.get(key)} -> {after.get(key)}")
-    return notes
+    before, after = ({**run.environment, **run.settings.model_dump()} for run in (old, new))
+    differing = (key for key in _EXPLAIN if before.get(key) != after.get(key))
+    return [f"{key} differs: {before.get(key)} -> {after.get(key)}" for key in differing]

@@ -2,13 +2,14 @@
 
 import fnmatch
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.errors import LoadError, UsageError
 from dflash2_mlx.faults import explain
+from dflash2_mlx.hub import cache_folder
 
 Row = Mapping[str, object]
 _TIMEOUT_S = 30.0
@@ -94,6 +95,11 @@ def _fetch(dataset: Dataset) -> Path:
         info = HfApi().dataset_info(dataset.repository, timeout=_TIMEOUT_S)
         names = [file.rfilename for file in info.siblings or ()]
         name = _fitting(names, dataset)
+        if name is None:
+            raise LoadError(
+                f"{dataset.repository} has no file like {' or '.join(dataset.patterns)}; the data set has changed. "
+                "Use another --dataset, and please report it."
+            )
         return Path(hf_hub_download(dataset.repository, name, repo_type="dataset", revision=info.sha))
     except LoadError:
         raise
@@ -103,30 +109,22 @@ def _fetch(dataset: Dataset) -> Path:
 
 def _cached(dataset: Dataset) -> Path:
     """The newest snapshot's file. Raises: LoadError where there is none."""
-    from huggingface_hub import constants
-
-    root = (
-        Path(constants.HF_HUB_CACHE).expanduser() / f"datasets--{dataset.repository.replace('/', '--')}" / "snapshots"
-    )
+    root = cache_folder() / f"datasets--{dataset.repository.replace('/', '--')}" / "snapshots"
     for folder in sorted(root.glob("*"), key=lambda path: path.stat().st_mtime, reverse=True):
         names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-        for pattern in dataset.patterns:
-            for name in sorted(fnmatch.filter(names, pattern)):
-                return folder / name
+        name = _fitting(names, dataset)
+        if name:
+            return folder / name
     raise LoadError(
         f"HF_HUB_OFFLINE is set and the data set {dataset.repository} is not in the cache. Unset it to go online once, "
         "or leave out --dataset."
     )
 
 
-def _fitting(names: Iterable[str], dataset: Dataset) -> str:
-    for pattern in dataset.patterns:
-        for name in sorted(fnmatch.filter(list(names), pattern)):
-            return name
-    raise LoadError(
-        f"{dataset.repository} has no file like {' or '.join(dataset.patterns)}; the data set has changed. "
-        "Use another --dataset, and please report it."
-    )
+def _fitting(names: Sequence[str], dataset: Dataset) -> str | None:
+    """The first name that fits the first pattern that any fits."""
+    found = (name for pattern in dataset.patterns for name in sorted(fnmatch.filter(names, pattern)))
+    return next(found, None)
 
 
 def _read_rows(path: Path, most: int) -> Iterable[Row]:

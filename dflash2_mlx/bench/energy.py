@@ -8,33 +8,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 
 _INTERVAL_MS = 200
 _POWER = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\):\s*([\d.]+)\s*mW", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class NoMeter:
-    """No energy is measured; `reason` says why."""
-
-    reason: str = "energy was not asked for"
-    works: bool = False
-    joules: float = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class PowerMeter:
     """Integrates what powermetrics reports while the `with` block runs; joules is of the last block."""
-
-    works = True
-    reason = "powermetrics, CPU + GPU + ANE, the whole machine"
 
     def __init__(self) -> None:
         self.joules = 0.0
@@ -70,10 +51,10 @@ def read_watts(text: str) -> Iterator[float]:
     return (float(value) / 1000 for value in _POWER.findall(text))
 
 
-def find_meter() -> PowerMeter | NoMeter:
-    """The meter of this machine."""
+def find_meter() -> tuple[PowerMeter | None, str]:
+    """The meter of this machine and what it measures; where there is none, None and why."""
     if platform.system() != "Darwin":
-        return NoMeter("energy is read with macOS' powermetrics, and this is no Mac")
+        return None, "energy is read with macOS' powermetrics, and this is no Mac"
     if shutil.which("powermetrics") is None or os.geteuid() != 0:
-        return NoMeter("powermetrics wants root: run the same command with sudo to see joules a token")
-    return PowerMeter()
+        return None, "powermetrics wants root: run the same command with sudo to see joules a token"
+    return PowerMeter(), "powermetrics, CPU + GPU + ANE, the whole machine"

@@ -16,7 +16,7 @@ from pathlib import Path
 from dflash2_mlx import __version__
 from dflash2_mlx.checkpoint import read_optional_json
 from dflash2_mlx.errors import DFlash2Error
-from dflash2_mlx.hub import find_folder
+from dflash2_mlx.hub import cached_commit, find_folder
 from dflash2_mlx.loading import Pair
 from dflash2_mlx.machine import probe
 from dflash2_mlx.pairs import known_pair
@@ -106,7 +106,7 @@ def _model(pair: Pair, name: str) -> Model:
     known = known_pair(name)
     return Model(
         name,
-        _revision(known.target if known and "@" not in name else name),
+        cached_commit(known.target if known and "@" not in name else name),
         "quantised" if pair.target.quantized else _precision(name, known.target if known else name),
         replace(pair, drafter=None).weight_bytes,
     )
@@ -117,7 +117,7 @@ def _drafter(pair: Pair) -> Model | None:
         return None
     stored = "quantised" if pair.drafter.config.quantization else _precision(pair.draft_name, pair.draft_name)
     size = pair.weight_bytes - replace(pair, drafter=None).weight_bytes
-    return Model(pair.draft_name, _revision(pair.draft_name), f"{stored}, {pair.drafter.config.kind}", size)
+    return Model(pair.draft_name, cached_commit(pair.draft_name), f"{stored}, {pair.drafter.config.kind}", size)
 
 
 def _precision(*names: str) -> str:
@@ -134,15 +134,6 @@ def _precision(*names: str) -> str:
         if isinstance(stored, str):
             return stored
     return "not stated"
-
-
-def _revision(name: str) -> str | None:
-    """The commit of a cached repository."""
-    try:
-        folder = find_folder(name)
-    except DFlash2Error:
-        return None
-    return folder.name if folder.parent.name == "snapshots" else None
 
 
 def _commit() -> str | None:

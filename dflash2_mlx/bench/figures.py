@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from dflash2_mlx.bench.answers import Measured, phase_rate, rate_over_answer, token_gaps
 from dflash2_mlx.bench.numbers import Percentiles, Spread, percentiles, rate, spread
+from dflash2_mlx.engine.stats import Stats
 from dflash2_mlx.timing import Parts
 
 WINDOW = 64  # tokens of one point of the rate over an answer
@@ -93,7 +94,8 @@ def figures(passes: Passes) -> MethodFigures:
     """The figures of one method in one group."""
     repeats = passes.repeats()
     flat, once = [answer for answers in repeats for answer in answers], repeats[0]
-    drafted_at, accepted_at, rounds, round_tokens = count_rounds(once)
+    counts = count_rounds(once)
+    drafted = sum(counts.drafted_at)
     size, hits, tried = count_hits(passes.parts)
     return MethodFigures(
         first_token_s=_over(repeats, lambda answers: _mean([a.first_token_s for a in answers])),
@@ -105,10 +107,10 @@ def figures(passes: Passes) -> MethodFigures:
         completion_tokens=sum(len(answer.tokens) for answer in once),
         round_gap_s=percentiles([gap for answer in flat for gap in answer.gaps]),
         token_gap_s=percentiles([gap for answer in flat for gap in token_gaps(answer)]),
-        rounds=rounds,
-        tokens_per_round=round_tokens / rounds if rounds else 1.0,
-        acceptance=sum(accepted_at) / sum(drafted_at) if drafted_at else 0.0,
-        acceptance_by_position=tuple(a / d for a, d in zip(accepted_at, drafted_at, strict=True)),
+        rounds=counts.rounds,
+        tokens_per_round=counts.round_tokens / counts.rounds if counts.rounds else 1.0,
+        acceptance=sum(counts.accepted_at) / drafted if drafted else 0.0,
+        acceptance_by_position=tuple(a / d for a, d in zip(counts.accepted_at, counts.drafted_at, strict=True)),
         candidates=size,
         hit_rate=sum(hits) / sum(tried) if sum(tried) else None,
         hits_by_position=tuple(h / t if t else 0.0 for h, t in zip(hits, tried, strict=True)),
@@ -128,20 +130,13 @@ def decode_rate(answers: Sequence[Measured]) -> float | None:
     return rate(sum(a.decoded for a in answers), sum(a.decode_s for a in answers))
 
 
-def count_rounds(answers: Sequence[Measured]) -> tuple[list[int], list[int], int, int]:
-    """Drafts that had a token at position i, those where it was kept, drafted rounds and their tokens."""
-    drafted_at: list[int] = []
-    accepted_at: list[int] = []
-    rounds = tokens = 0
-    for done in (stamp.done for answer in answers for stamp in answer.stamps if stamp.done.drafted):
-        rounds, tokens = rounds + 1, tokens + len(done.tokens)
-        grown = max(0, done.drafted - len(drafted_at))
-        drafted_at += [0] * grown
-        accepted_at += [0] * grown
-        for position in range(done.drafted):
-            drafted_at[position] += 1
-            accepted_at[position] += position < done.accepted
-    return drafted_at, accepted_at, rounds, tokens
+def count_rounds(answers: Sequence[Measured]) -> Stats:
+    """The rounds of the answers together."""
+    counts = Stats(prompt_tokens=0)
+    for answer in answers:
+        for stamp in answer.stamps:
+            counts.add(stamp.done)
+    return counts
 
 
 def count_hits(parts: Sequence[Parts]) -> tuple[int, list[int], list[int]]:

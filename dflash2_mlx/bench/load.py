@@ -1,15 +1,16 @@
 """`bench load`: 1, 2, 4, ... clients at once against a server that speaks OpenAI's interface. Knows HTTP, no pair."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
-from dflash2_mlx.bench.numbers import Percentiles, percentiles, shown
+from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, shown
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 
 KIND, VERSION = "dflash2-mlx bench load", 1
@@ -58,17 +59,14 @@ class LoadPlan:
 
 def run_level(plan: LoadPlan, clients: int) -> Level:
     """`clients` threads, each asking one request after the other."""
-    epoch = time.perf_counter()
-    replies: list[Reply] = []
-    threads = [threading.Thread(target=_client, args=(plan, number, epoch, replies)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return summed_up(clients, replies, time.perf_counter() - epoch)
+    began = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        found = list(pool.map(partial(_client, plan), range(clients)))
+    return summed_up(clients, [reply for replies in found for reply in replies], time.perf_counter() - began)
 
 
-def _client(plan: LoadPlan, number: int, epoch: float, replies: list[Reply]) -> None:
+def _client(plan: LoadPlan, number: int) -> list[Reply]:
+    replies = []
     for turn in range(plan.requests):
         prompt = plan.prompts[(number + turn) % len(plan.prompts)]
         body = {
@@ -79,7 +77,8 @@ def _client(plan: LoadPlan, number: int, epoch: float, replies: list[Reply]) -> 
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        replies.append(ask(plan.endpoint, body, epoch))  # list.append is atomic
+        replies.append(ask(plan.endpoint, body))
+    return replies
 
 
 def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
@@ -108,7 +107,7 @@ def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
 
 def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> tuple[Level, ...]:
     """One request alone as a warm-up, then every level in turn."""
-    run_level(LoadPlan(plan.endpoint, plan.prompts, plan.max_tokens, 1, plan.temperature), 1)
+    run_level(replace(plan, requests=1), 1)
     levels = []
     for count in clients:
         levels.append(run_level(plan, count))
@@ -133,7 +132,15 @@ def load_report(document: LoadDocument) -> Report:
         "token p50",
     )
     rows = tuple(
-        (str(v.clients), v.requests, v.failed, v.throughput, *_three(v.first_s), *_three(v.gap_s), _three(v.token_s)[0])
+        (
+            str(v.clients),
+            v.requests,
+            v.failed,
+            v.throughput,
+            *shares_of(v.first_s),
+            *shares_of(v.gap_s),
+            shares_of(v.token_s)[0],
+        )
         for v in levels
     )
     x = tuple(float(level.clients) for level in levels)
@@ -174,10 +181,6 @@ def _verdict(document: LoadDocument) -> list[str]:
     ]
     lines.append(f"{failed} of {total} requests FAILED." if failed else f"All {total} requests were answered in full.")
     return lines
-
-
-def _three(found: Percentiles | None) -> tuple[float | None, float | None, float | None]:
-    return (found.p50, found.p95, found.p99) if found else (None, None, None)
 
 
 def _latency_chart(title: str, found: Sequence[Percentiles | None], x: tuple[float, ...]) -> Chart:

@@ -1,6 +1,6 @@
 """The ways to answer that are compared: plain, DFlash 1, DFlash 2, over one target in one process. Knows pairs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
 from dflash2_mlx.bench.answers import Answering
@@ -45,7 +45,7 @@ class FixedWidth:
     def __init__(self, inner: Answering, width: Width) -> None:
         self._inner, self._width = inner, width
 
-    def stream(self, request: Request) -> Iterator[Event]:
+    def stream(self, request: Request) -> Generator[Event, None, None]:
         """See Session.stream."""
         return self._inner.stream(self._width.of(request))
 

@@ -36,6 +36,11 @@ def spread(samples: Sequence[float]) -> Spread | None:
     return Spread(statistics.median(samples), min(samples), max(samples), tuple(samples))
 
 
+def median_of(found: Spread | None) -> float | None:
+    """The median, where there is one."""
+    return found.median if found else None
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` (0 to 1) of the values do not exceed (nearest rank).
 
@@ -50,6 +55,11 @@ def percentiles(values: Sequence[float]) -> Percentiles | None:
     if not values:
         return None
     return Percentiles(percentile(values, 0.5), percentile(values, 0.95), percentile(values, 0.99), len(values))
+
+
+def shares_of(found: Percentiles | None) -> tuple[float | None, float | None, float | None]:
+    """p50, p95 and p99, where there are any."""
+    return (found.p50, found.p95, found.p99) if found else (None, None, None)
 
 
 def rate(count: float, seconds: float) -> float | None:

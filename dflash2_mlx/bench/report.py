@@ -30,7 +30,7 @@ class Series:
 class Chart:
     """kind: `bars` (one a category and series, lying) or `lines`. mark: a value that matters, with its words.
 
-    zero: the value axis starts at 0. log: the x axis is logarithmic, base 2.
+    log: the x axis is logarithmic, base 2.
     """
 
     kind: str

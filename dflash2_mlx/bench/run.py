@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dflash2_mlx.bench.answers import Clock, Measured, first_difference, measure
-from dflash2_mlx.bench.energy import NoMeter, PowerMeter
+from dflash2_mlx.bench.energy import PowerMeter
 from dflash2_mlx.bench.figures import MethodFigures, Passes, decode_rate, figures
 from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread, spread
@@ -79,7 +79,7 @@ class RunPlan:
     parts: bool = True
     count_tokens: Callable[[str], int] = field(default=len)
     clock: Clock = time.perf_counter
-    meter: PowerMeter | NoMeter = field(default_factory=NoMeter)
+    meter: PowerMeter | None = None
 
 
 def groups_of(
@@ -93,6 +93,11 @@ def groups_of(
         for context in (contexts or (None,))
         for length in (lengths or (0,))
     ]
+
+
+def drafted(groups: Sequence[GroupResult]) -> list[str]:
+    """The methods that were compared with plain decoding."""
+    return list(dict.fromkeys(name for group in groups for name in group.speedup))
 
 
 def run_group(group: Group, methods: Sequence[Method], plan: RunPlan) -> GroupResult:
@@ -203,9 +208,9 @@ class _GroupRun:
 
     def _energy(self, method: Method) -> float | None:
         """Joules a token over all conversations, where the machine can be asked."""
+        if self._plan.meter is None:
+            return None
         with self._plan.meter as meter:
-            if not meter.works:
-                return None
             answers = self._all(method)
         tokens = sum(len(answer.tokens) for conversation in answers for answer in conversation)
         return meter.joules / tokens if tokens and meter.joules else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import Spread, shown
+from dflash2_mlx.bench.numbers import Spread, median_of, shown
 from dflash2_mlx.bench.report import Cell, Chart, Report, Section, Series, Table
-from dflash2_mlx.bench.run import GroupResult
+from dflash2_mlx.bench.run import GroupResult, drafted
 from dflash2_mlx.bench.run_sections import detail_sections
 
 _CLEAR = 1.02  # below it a ratio is called no gain
@@ -62,7 +62,7 @@ def run_report(document: RunDocument) -> Report:
 def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str]:
     """What came out, in words: faster or not, where, whether the text is the same, and what to do if it is slower."""
     lines = []
-    for name in _drafted(groups):
+    for name in drafted(groups):
         ratios = [(group.name, group.speedup[name]) for group in groups if group.speedup.get(name)]
         lines += _method_verdict(title(name), [(label, ratio) for label, ratio in ratios if ratio])
     lines += [_text_verdict(groups), *_noise(groups)]
@@ -76,10 +76,6 @@ def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str
             f"({shown(environment.ceiling)} tok/s at {environment.bandwidth:.0f} GB/s)."
         )
     return lines
-
-
-def _drafted(groups: Sequence[GroupResult]) -> list[str]:
-    return list(dict.fromkeys(name for group in groups for name in group.speedup))
 
 
 def _method_verdict(name: str, ratios: Sequence[tuple[str, Spread]]) -> list[str]:
@@ -132,7 +128,7 @@ def _noise(groups: Sequence[GroupResult]) -> list[str]:
 def _advice(groups: Sequence[GroupResult]) -> list[str]:
     """What to try where drafting as a whole is slower."""
     lines = []
-    for name in _drafted(groups):
+    for name in drafted(groups):
         ratios = [ratio.median for group in groups if (ratio := group.speedup.get(name))]
         if not ratios or statistics.median(ratios) >= 1:
             continue
@@ -156,14 +152,14 @@ def round_cost(group: GroupResult, name: str) -> float | None:
 
 
 def _speed(groups: Sequence[GroupResult]) -> Section:
-    names = _drafted(groups)
+    names = drafted(groups)
     columns = ["workload", "tokens", "plain"]
     for name in names:
         columns += [title(name), "speed-up (range)", "per round", "= steps"]
     rows = []
     for group in groups:
         plain = group.methods[PLAIN]
-        row: list[Cell] = [group.name, plain.completion_tokens, _median(plain.decode_rate)]
+        row: list[Cell] = [group.name, plain.completion_tokens, median_of(plain.decode_rate)]
         for name in names:
             row += _speed_cells(group, name)
         rows.append((*row, "same" if group.same_text else "DIFFERS"))
@@ -179,12 +175,12 @@ def _speed(groups: Sequence[GroupResult]) -> Section:
 def _speed_cells(group: GroupResult, name: str) -> list[Cell]:
     figures, ratio = group.methods[name], group.speedup[name]
     words = f"{ratio.median:.2f}x ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else None
-    return [_median(figures.decode_rate), words, figures.tokens_per_round, round_cost(group, name)]
+    return [median_of(figures.decode_rate), words, figures.tokens_per_round, round_cost(group, name)]
 
 
 def _gain_chart(groups: Sequence[GroupResult]) -> Chart:
     series = []
-    for name in _drafted(groups):
+    for name in drafted(groups):
         found = [(row, ratio) for row, group in enumerate(groups) if (ratio := group.speedup.get(name))]
         series.append(
             Series(
@@ -198,7 +194,3 @@ def _gain_chart(groups: Sequence[GroupResult]) -> Chart:
     heading = "Speed-up by workload: right of the line drafting is faster, red is slower"
     names = tuple(group.name for group in groups)
     return Chart("bars", heading, "times plain decoding's rate", "", tuple(series), names, (1.0, "plain decoding"))
-
-
-def _median(value: Spread | None) -> float | None:
-    return value.median if value else None

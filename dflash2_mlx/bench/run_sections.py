@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from dflash2_mlx.bench.figures import WINDOW, MethodFigures
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import Spread
+from dflash2_mlx.bench.numbers import median_of, shares_of
 from dflash2_mlx.bench.report import Cell, Chart, Section, Series, Table
-from dflash2_mlx.bench.run import GroupResult
+from dflash2_mlx.bench.run import GroupResult, drafted
 
 _MS = 1000
 
@@ -35,9 +35,9 @@ def _latency(groups: Sequence[GroupResult]) -> Section:
             group.name,
             title(name),
             group.prompt_tokens,
-            _median(figures.prefill_rate),
-            _median(figures.first_token_s),
-            _median(figures.total_s),
+            median_of(figures.prefill_rate),
+            median_of(figures.first_token_s),
+            median_of(figures.total_s),
             *_percentiles(figures),
         )
         for group in groups
@@ -51,17 +51,13 @@ def _latency(groups: Sequence[GroupResult]) -> Section:
 
 
 def _percentiles(figures: MethodFigures) -> tuple[Cell, ...]:
-    kinds = (figures.token_gap_s, figures.round_gap_s)
-    return tuple(
-        _MS * value if value is not None else None
-        for found in kinds
-        for value in ((found.p50, found.p95, found.p99) if found else (None, None, None))
-    )
+    seconds = (*shares_of(figures.token_gap_s), *shares_of(figures.round_gap_s))
+    return tuple(None if value is None else _MS * value for value in seconds)
 
 
 def _acceptance(groups: Sequence[GroupResult]) -> Section:
     rows, series = [], []
-    for name in _drafted(groups):
+    for name in drafted(groups):
         known = [(group, group.methods[name]) for group in groups if group.methods[name].rounds]
         longest = max((len(figures.acceptance_by_position) for _, figures in known), default=0)
         for group, figures in known:
@@ -177,8 +173,8 @@ def _axis(groups: Sequence[GroupResult], key: str, x_label: str, place: Callable
             line = f"{workload}{' (thinking)' if thinking == 'on' else ''}, {title(name)}"
             series.append(Series(line, tuple(float(v) for v, _, _ in points), medians, lows, highs))
             rows += [
-                (workload, value, title(name), _median(group.methods[PLAIN].decode_rate),
-                 _median(group.methods[name].decode_rate), ratio.median, _median(group.methods[name].first_token_s))
+                (workload, value, title(name), median_of(group.methods[PLAIN].decode_rate),
+                 median_of(group.methods[name].decode_rate), ratio.median, median_of(group.methods[name].first_token_s))
                 for value, group, ratio in points
             ]  # fmt: skip
     columns = ("workload", x_label, "method", "plain tok/s", "tok/s", "speed-up", "first token s")
@@ -191,7 +187,7 @@ def _axis(groups: Sequence[GroupResult], key: str, x_label: str, place: Callable
 def _turns(groups: Sequence[GroupResult]) -> Section:
     rows = [
         (group.name, title(name), number + 1, turn.prompt_tokens, turn.cached_tokens, turn.completion_tokens,
-         _median(turn.first_token_s), _median(turn.decode_rate))
+         median_of(turn.first_token_s), median_of(turn.decode_rate))
         for group in groups
         for name, figures in group.methods.items()
         for number, turn in enumerate(figures.turns)
@@ -220,11 +216,3 @@ def _memory(groups: Sequence[GroupResult]) -> Section:
     words = ("Peak of MLX's memory during an answer; all methods' weights are loaded while any of them answers.",)
     columns = ("workload", "method", "peak MiB", "joules/token")
     return Section("memory", "Memory and energy", words, Table(columns, tuple(rows)), wide=True)
-
-
-def _drafted(groups: Sequence[GroupResult]) -> list[str]:
-    return list(dict.fromkeys(name for group in groups for name in group.speedup))
-
-
-def _median(value: Spread | None) -> float | None:
-    return value.median if value else None

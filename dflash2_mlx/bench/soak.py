@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
 
 from dflash2_mlx.bench.answers import Answering, Clock, measure
 from dflash2_mlx.bench.environment import Environment
@@ -111,17 +110,12 @@ class Soak:
     def _one(self, request: Request) -> None:
         """One answer, perhaps closed after a few events."""
         stop_after = self._draws.randrange(1, 12) if self._draws.random() < _CANCELLED else None
-        events = self._session.stream(request)
-        with closing(cast("_Closable", events)):
+        with closing(self._session.stream(request)) as events:
             for number, event in enumerate(events, start=1):
                 self.tokens += len(event.tokens) if isinstance(event, Round) else 0
                 if number == stop_after:
                     self.cancelled += 1
                     return
-
-
-class _Closable:
-    def close(self) -> None: ...
 
 
 def _request(message: str, max_tokens: int, temperature: float = 0.0, seed: int | None = None) -> Request:

@@ -33,7 +33,6 @@ class Workload:
     conversations: tuple[tuple[str, ...], ...]
     document_tokens: int = 0
     tools: tuple[Mapping[str, object], ...] = ()
-    system: str | None = None
 
 
 def bundled_workloads() -> tuple[Workload, ...]:

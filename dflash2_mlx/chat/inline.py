@@ -69,7 +69,7 @@ def _mark(source: str, at: int, before: str, final: bool, style: str) -> tuple[l
         case "`":
             found = _code(window, whole)
         case _:
-            found = _emphasis(window, before, whole, style)
+            found = _emphasis(window, before, whole)
     if found is None:
         return None
     pieces, length = found
@@ -108,7 +108,7 @@ def _code(window: str, whole: bool) -> Found:
     return [(inside[1:-1] if spaced else inside, "chat.code")], closing.end()
 
 
-def _emphasis(window: str, before: str, whole: bool, style: str) -> Found:
+def _emphasis(window: str, before: str, whole: bool) -> Found:
     character = window[0]
     run = len(window) - len(window.lstrip(character))
     if run == len(window) and not whole:

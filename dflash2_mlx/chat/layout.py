@@ -1,6 +1,8 @@
 """Breaks styled text into lines of a given width, each of them final as soon as the next one begins. Knows cells."""
 
-from rich.cells import get_character_cell_size
+from itertools import accumulate
+
+from rich.cells import chop_cells, get_character_cell_size
 from rich.text import Text
 
 _JOINER = "\u200d"
@@ -74,14 +76,8 @@ def line_starts(text: str, first: int, rest: int) -> list[int]:
 
 def fold(text: Text, width: int) -> list[Text]:
     """`text` cut after every `width` cells, words or not: for code. At least one line."""
-    lines, begin, used = [], 0, 0
-    for index, character in enumerate(text.plain):
-        size = get_character_cell_size(character)
-        if used + size > max(_NARROWEST, width):
-            lines.append(text[begin:index])
-            begin, used = index, 0
-        used += size
-    return [*lines, text[begin:]]
+    lengths = map(len, chop_cells(text.plain, max(_NARROWEST, width)))
+    return list(text.divide([*accumulate(lengths)][:-1]))
 
 
 def _may_begin(text: str, index: int) -> bool:

@@ -212,7 +212,7 @@ class Chat:
         """Ctrl-C at the prompt: a hint first, the end of the chat when it comes again."""
         if not self.stage.interactive:
             self.over, self._code = True, _INTERRUPTED
-        elif self._warned and not getattr(reader, "cleared", False):
+        elif self._warned and not reader.cleared:
             self.over = True
         else:
             self.stage.say("Ctrl-C again leaves, and so does Ctrl-D.")

@@ -41,12 +41,16 @@ _STYLE = Style.from_dict(
 class Reader(Protocol):
     """Hands over one turn after the other."""
 
+    cleared: bool  # whether Ctrl-C emptied a line since the last read began
+
     def read(self, prefill: str = "") -> str:
         """The next turn, the editor starting with `prefill`. Raises: EOFError at the end, KeyboardInterrupt."""
 
 
 class LineReader:
     """One line, one turn; empty lines are skipped. `prompt` goes to `out` in front of each, if there is one."""
+
+    cleared = False
 
     def __init__(self, source: BinaryIO, out: TextIO | None = None, prompt: str = "") -> None:
         self._source, self._out, self._prompt = source, out, prompt
@@ -77,7 +81,7 @@ class TerminalReader:
 
     def __init__(self, look: Look, history: History, completer: Completer) -> None:
         self._pastes = Pastes()
-        self._cleared = False
+        self.cleared = False
         self._prompt: StyleAndTextTuples = [("class:prompt", look.symbol("› ", "> "))]
         self._more: StyleAndTextTuples = [("class:continuation", look.symbol("· ", ". "))]
         self._session: PromptSession[str] = PromptSession(
@@ -94,14 +98,9 @@ class TerminalReader:
             input=BurstInput(sys.stdin),
         )
 
-    @property
-    def cleared(self) -> bool:
-        """Whether Ctrl-C emptied a line since the last read began."""
-        return self._cleared
-
     def read(self, prefill: str = "") -> str:
         """The next turn, pastes in full. Raises: EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C on an empty line."""
-        self._cleared = False
+        self.cleared = False
         text = self._session.prompt(self._prompt, default=self._pastes.shorten(prefill))
         return self._pastes.expand(text)
 
@@ -129,7 +128,7 @@ class TerminalReader:
         """Empty the line; on an empty one, tell the loop."""
         if event.current_buffer.text:
             event.current_buffer.reset()
-            self._cleared = True
+            self.cleared = True
         else:
             event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 

@@ -16,14 +16,6 @@ from dflash2_mlx.events import Channel, Delta, Prefilling, Round
 _REDRAW_S = 1 / 30
 
 
-class Stream(Protocol):
-    """Text in, lines out."""
-
-    def open(self) -> list[Text]: ...
-    def finish(self) -> list[Text]: ...
-    def leave(self, width: int) -> None: ...
-
-
 class View(Protocol):
     """Where an answer goes."""
 
@@ -54,7 +46,7 @@ class ScreenView:
     def __init__(self, screen: Screen, showing: Showing, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen, self._showing, self._clock = screen, showing, clock
         self._channel: Channel | None = None
-        self._stream: Stream | None = None
+        self._stream: MarkdownStream | PlainStream | None = None
         self._waiting: list[tuple[str, str | None]] = []  # text that is not drawn yet, and its style
         self._drawn = float("-inf")
         self._thought = 0  # tokens
@@ -125,7 +117,7 @@ class ScreenView:
         for text, style in waiting:
             if isinstance(self._stream, MarkdownStream):
                 lines += self._stream.push(text)
-            elif isinstance(self._stream, PlainStream):
+            elif self._stream:
                 lines += self._stream.push(text, style)
         return lines
 

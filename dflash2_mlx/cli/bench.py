@@ -10,10 +10,9 @@ import typer
 
 from dflash2_mlx.cli import bench_options as options
 from dflash2_mlx.cli.inputs import read_block_size
-from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.options import Acceptance, BlockSize, Draft, DraftBits, Model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.ready import get_ready
+from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.config import Acceptance as AcceptanceRule
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.errors import UsageError
@@ -70,7 +69,7 @@ def run(
     workloads = _workloads(workload, dataset, rows, quick=quick)
     if repeats is None:
         repeats = _QUICK_REPEATS if quick else 5
-    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.energy import find_meter
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import Width, methods_of, token_counter
@@ -82,13 +81,13 @@ def run(
     block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
     methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
-    counter, meter = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
+    counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
     results = []
     for group in groups_of(workloads, words, contexts, lengths):
         results.append(run_group(group, methods, plan))
         Out().note(_progress(results[-1].name, {n: str(s) for n, s in results[-1].speedup.items()}))
-    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, meter.reason)
+    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
     document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, tuple(results))
     finish(document, run_report(document), report)
 
@@ -107,7 +106,7 @@ def sweep(
     """Try every block size, find the best, and say why: what a row costs, what it brings."""
     sizes = options.whole_numbers("--block-sizes", block_sizes)
     workloads = _workloads(workload or _SWEEP_WORKLOADS, None, 1, quick=quick)
-    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of
@@ -174,7 +173,7 @@ def check(
     """
     sizes = options.whole_numbers("--block-sizes", block_sizes)
     workloads = _workloads(workload, None, 1, quick=False)
-    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.check import KIND, VERSION, CheckDocument, Checker, CheckPlan, check_report
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
@@ -218,7 +217,7 @@ def soak(
 ) -> None:
     """Answer for a long time, cancelling and restarting at random: memory over time, its slope, and a stable text."""
     workloads = _workloads(None, None, 1, quick=False)
-    pair = load_for_bench(LoadParams(_chosen(model), draft, draft_bits))
+    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import token_counter
     from dflash2_mlx.bench.soak import KIND, VERSION, Soak, SoakDocument, SoakPlan, slopes, soak_report
@@ -258,7 +257,7 @@ def compare(
 
 def load_for_bench(load: LoadParams) -> "Pair":
     """The pair, where there is room for it. Raises: LoadError; UsageError for a pair without a drafter."""
-    get_ready(load, None)
+    get_ready(load)
     from dflash2_mlx.loading import load_pair
 
     pair = load_pair(load)
@@ -283,13 +282,6 @@ def finish(document: "DataclassInstance", report: "Report", folder: Path | None)
 def _progress(name: str, ratios: dict[str, str]) -> str:
     found = ", ".join(f"{method} {ratio}x" for method, ratio in ratios.items())
     return f"{name:<40} {found}"
-
-
-def _chosen(model: str | None) -> str:
-    chosen, why = choose_model(model)
-    if why:
-        Out().note(f"dflash2-mlx: {why}")
-    return chosen
 
 
 def _sampling(temperature: float, seed: int) -> SamplingParams:

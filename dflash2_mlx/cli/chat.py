@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.inputs import given, read_block_size, refuse_broken_text
-from dflash2_mlx.cli.models import choose_model, pair_lines
-from dflash2_mlx.cli.ready import get_ready
+from dflash2_mlx.cli.models import pair_lines
+from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.cli.report import stat_lines
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
-from dflash2_mlx.errors import TemplateError, UsageError
+from dflash2_mlx.errors import TemplateError
 from dflash2_mlx.machine import probe
 from dflash2_mlx.pairs import KNOWN_PAIRS
 
@@ -65,9 +65,8 @@ def chat(
     SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
     engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system", system)
-    chosen, why = choose_model(model)
-    load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
-    get_ready(load, why)
+    load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
+    get_ready(load)
 
     from dflash2_mlx.chat.keys import Keyboard
     from dflash2_mlx.chat.look import look_of
@@ -79,8 +78,7 @@ def chat(
         pair = _load(load, look)
     from dflash2_mlx.session import block_size_for, default_sampling
 
-    if block_size_for(pair, engine.block_size).rows == 1 and require_draft:
-        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    load.check_block(block_size_for(pair, engine.block_size).rows)
     settings = Settings(replace(default_sampling(pair), **asked), engine, reasoning)  # type: ignore[arg-type]
     with keyboard.chatting():
         code = _chat(pair, settings, system, (look, keyboard), remember=not no_history)

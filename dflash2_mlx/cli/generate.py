@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.inputs import given, read_bias, read_block_size, read_prompt, read_tools, refuse_broken_text
-from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.ready import expected_context, get_ready
+from dflash2_mlx.cli.ready import chosen_model, expected_context, get_ready
 from dflash2_mlx.cli.report import document, plain_note, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
@@ -69,12 +68,11 @@ def generate(
     engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system or --stop", system, *(stop or ()))
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
-    chosen, why = choose_model(model)
-    load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
     if logprobs is not None and not as_json:
         raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
     question = (read_prompt(prompt, prompt_file), text)
-    get_ready(load, why, expected_context(question[0], max_tokens))
+    load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
+    get_ready(load, expected_context(question[0], max_tokens))
     _answer(load, asked, engine, question, stats=None if as_json else stats)
 
 
@@ -94,8 +92,7 @@ def _answer(
     pair, out = load_pair(load), Out()
     sampling = replace(default_sampling(pair), **asked)  # type: ignore[arg-type]
     block = block_size_for(pair, engine.block_size)
-    if block.rows == 1 and load.require_draft:
-        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    load.check_block(block.rows)
     if block.rows == 1:
         out.note(f"dflash2-mlx: drafting is off: {block.reason}")
     if block.warning:

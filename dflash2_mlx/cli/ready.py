@@ -1,5 +1,6 @@
 """What every command that loads a pair does first: tell the choice, look at the room, offer the download. No MLX."""
 
+from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.pull import offer_download
 from dflash2_mlx.config import LoadParams
@@ -9,14 +10,20 @@ _BYTES_A_TOKEN = 4  # about, of text in any language
 _TEMPLATE_TOKENS = 256
 
 
-def get_ready(load: LoadParams, why: str | None, context: int | None = None) -> None:
-    """Say why this model was chosen; refuse or warn where the memory is short; offer to fetch what is not there.
+def chosen_model(model: str | None) -> str:
+    """The model to answer with; a choice that the user did not make is told."""
+    chosen, why = choose_model(model)
+    if why:
+        Out().note(f"dflash2-mlx: {why}")
+    return chosen
+
+
+def get_ready(load: LoadParams, context: int | None = None) -> None:
+    """Refuse or warn where the memory is short; offer to fetch what is not there.
 
     context: tokens of prompt and answer together, None = the usual number. Raises: LoadError.
     """
     out = Out()
-    if why:
-        out.note(f"dflash2-mlx: {why}")
     warning = check_room(load, context)
     if offer_download(load, out):
         warning = check_room(load, context)  # the files tell more than the table of known pairs

@@ -10,9 +10,8 @@ import typer
 
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.inputs import read_block_size
-from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.ready import get_ready
+from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.hub import gigabytes
@@ -65,9 +64,8 @@ def serve(
         cache_bytes=read_gigabytes(prefix_cache_gb),
         effort_map=read_effort_map(effort_map or ()),
     )
-    chosen, why = choose_model(model)
-    load = LoadParams(chosen, draft, draft_bits, draft_revision, not no_draft, require_draft)
-    get_ready(load, why, max_context)
+    load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
+    get_ready(load, max_context)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("dflash2_mlx").setLevel(log_level.upper())
     raise typer.Exit(_run(load, settings, Out()))

@@ -5,6 +5,7 @@ from typing import cast
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.messages import count_tokens, read_messages
 from dflash2_mlx.server.page import page
 from dflash2_mlx.server.responses import read_response
+from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.status import Status
 
 
@@ -39,11 +41,27 @@ def build_app(desk: Desk) -> Starlette:
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guards, settings=desk.settings)],
+        middleware=[*_cors(desk.settings), Middleware(Guards, settings=desk.settings)],
         exception_handlers={HTTPException: _refused, ApiError: _refused, Exception: _refused},
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _cors(settings: Settings) -> list[Middleware]:
+    """What lets pages of the allowed origins read answers, and asks for no key before they may send one."""
+    if not settings.cors_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            allow_private_network=True,
+            expose_headers=("X-DFlash2-Ignored-Params", "Retry-After"),
+        )
+    ]
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from collections.abc import Iterable
 
 from starlette.types import Receive
 
@@ -68,16 +69,17 @@ def parse_object(body: bytes) -> JsonObject:
     return value
 
 
+def directly_inside(level: Iterable[object]) -> list[object]:
+    """The objects and lists that those of `level` hold."""
+    inside = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
+    return [child for children in inside for child in children if isinstance(child, dict | list)]
+
+
 def _check_depth(value: object) -> None:
     """Nothing that reads the body later may run out of stack."""
     level = [value]
     for _ in range(DEEPEST_JSON):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(child, dict | list)
-        ]
+        level = directly_inside(level)
         if not level:
             return
     raise _too_deep()

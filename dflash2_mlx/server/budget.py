@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dflash2_mlx.engine.stats import Setting, Stats
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary, ToolCall
 from dflash2_mlx.server.dialect import Work, answering
+from dflash2_mlx.server.numbers import end_of
 from dflash2_mlx.server.served import Engine, Served
 from dflash2_mlx.text.prompt import Prompt
 
@@ -67,7 +68,7 @@ def _until_over(
                 stats.cached_tokens, first = event.done, False
         elif isinstance(event, Round) and thinking:
             left = budget.tokens - len(thought)
-            if len(event.tokens) > left and not _closes(thought + list(event.tokens[:left]), budget.tag):
+            if len(event.tokens) > left and end_of(budget.tag, [*thought, *event.tokens[:left]]) is None:
                 return False
             thought += event.tokens
             stats.add(event)
@@ -75,10 +76,6 @@ def _until_over(
             thinking = False
         yield event
     return True
-
-
-def _closes(tokens: list[int], tag: tuple[int, ...]) -> bool:
-    return any(tuple(tokens[start : start + len(tag)]) == tag for start in range(len(tokens) - len(tag) + 1))
 
 
 def _rest(request: "Request", thought: list[int], budget: Budget) -> "Request":

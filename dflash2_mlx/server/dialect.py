@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -20,26 +21,32 @@ if TYPE_CHECKING:
 Work = Callable[[Engine], "Generator[Event, None, None]"]
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Events in, frames out. The reply that is not streamed is folded from the same frames, so both always agree."""
 
-    ends_with_done: bool  # whether `[DONE]` closes the stream
+    ends_with_done = False  # whether `[DONE]` closes the stream
 
     def opening(self) -> list[Frame]:
         """What is sent before anything is computed."""
+        return []
 
+    @abstractmethod
     def read(self, event: "Event") -> list[Frame]:
         """What `event` adds."""
 
+    @abstractmethod
     def failed(self, error: ApiError) -> list[Frame]:
         """The end of a stream that cannot go on."""
 
     def sign_of_life(self) -> list[Frame]:
         """A frame that says nothing, where this dialect has one that clients wait for instead of comments."""
+        return []
 
     def filler(self) -> list[Frame]:
         """A data frame that says nothing, for clients that do not count comments."""
+        return self.sign_of_life()
 
+    @abstractmethod
     def fold(self, frames: Sequence[Frame]) -> dict[str, object]:
         """The whole reply."""
 

@@ -29,7 +29,6 @@ _SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "seed"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
-_ASKS_FOR_NOTHING: tuple[object, ...] = (None, False, 0, "", [], {})
 
 
 class Fields(BaseModel):
@@ -50,11 +49,23 @@ class Fields(BaseModel):
     logit_bias: dict[str, float] | None = None
 
 
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=Fields)
 
 
-def read_fields(kind: type[Body], document: Mapping[str, object]) -> Body:
-    """`document` as `kind`. Raises: ApiError 400 naming the field."""
+def read_fields(kind: type[Body], document: Mapping[str, object], served: Served, *refused: str) -> Body:
+    """`document` as `kind`, for the model that is served. refused: further fields that are not honoured.
+
+    Raises: ApiError 400 naming the field, 404 for another model.
+    """
+    fields = _typed(kind, document)
+    _check_model(fields.model, served)
+    for name in (*_REFUSED, *refused):
+        if (fields.model_extra or {}).get(name):  # None, false, 0 and what is empty ask for nothing
+            raise unsupported(name, "it would change the answer, and this server does not implement it. Drop it.")
+    return fields
+
+
+def _typed(kind: type[Body], document: Mapping[str, object]) -> Body:
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -66,7 +77,7 @@ def read_fields(kind: type[Body], document: Mapping[str, object]) -> Body:
         raise invalid(f"{place or 'the body'}: {first['msg']}.", param, code=code) from None
 
 
-def check_model(name: str | None, served: Served) -> None:
+def _check_model(name: str | None, served: Served) -> None:
     """Raise ApiError 404 unless `name` is the model that is served; nothing is ever fetched for a request."""
     if name is not None and name not in served.names:
         message = f"the model {name[:200]!r} is not served here. Use {served.name!r}, or start another server with it."
@@ -119,10 +130,12 @@ def engine_params(
     return EngineParams(max_tokens=count, block_size=settings.block_size)
 
 
-def reasoning_word(word: str | None, served: Served, settings: Settings, param: str) -> str | None:
-    """Our word for a client's effort. Raises: ApiError 400 for one that the template cannot express."""
+def reasoning_word(word: object, served: Served, settings: Settings, param: str) -> str | None:
+    """Our word for a client's effort. Raises: ApiError 400 for no word, or one that the template cannot express."""
     if word is None:
         return None
+    if not isinstance(word, str):
+        raise invalid(f"{param} is no text. Give a word.", param.partition(".")[0], code="invalid_type")
     mapped = settings.effort_map.get(word, word)
     levels = served.chat.levels
     if mapped not in levels:
@@ -140,10 +153,8 @@ def template_word(settings_asked: Mapping[str, object] | None, served: Served, s
     param = "chat_template_kwargs"
     effort: str | None = None
     for key in ("reasoning_effort", "reasoning_strength"):
-        value = asked.pop(key, None)
-        if value is not None and not isinstance(value, str):
-            raise invalid(f"{param}.{key} is no text. Give a word.", param)
-        effort = effort or reasoning_word(value, served, settings, f"{param}.{key}")
+        word = reasoning_word(asked.pop(key, None), served, settings, f"{param}.{key}")
+        effort = effort or word
     thinking = asked.pop("enable_thinking", None)
     if asked:
         raise unsupported(f"{param}.{min(asked)[:40]}", "only enable_thinking and reasoning_effort are mapped.")
@@ -168,11 +179,9 @@ def thinking_word(thinking: object, effort: str | None, served: Served, param: s
     return effort
 
 
-def refuse_other(fields: BaseModel) -> None:
-    """Raise ApiError 400 for an extra field that would change the answer if it were honoured."""
-    for name in _REFUSED:
-        if (fields.model_extra or {}).get(name) not in _ASKS_FOR_NOTHING:
-            raise unsupported(name, "it would change the answer, and this server does not implement it. Drop it.")
+def unread(fields: Fields) -> tuple[str, ...]:
+    """Names of the fields that nobody reads."""
+    return tuple(name for name, value in (fields.model_extra or {}).items() if value is not None)
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:

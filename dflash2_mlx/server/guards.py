@@ -1,22 +1,17 @@
 """Who may talk to the server: the Host it is addressed by, the pages that may call it, the key. Reads headers only."""
 
 import hmac
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash2_mlx.server.errors import ApiError
 from dflash2_mlx.server.settings import Settings, is_loopback
 
 OPEN_PATHS = frozenset({"/", "/health", "/livez"})
 _READING = ("GET", "HEAD")
-_PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-    "Access-Control-Max-Age": "600",
-}
 
 
 class Guards:
@@ -28,33 +23,21 @@ class Guards:
         self._key = settings.api_key.encode() if settings.api_key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        cors = self._cors(origin)
-        error = self._refusal(scope, headers, cors)
+        error = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
         if error is not None:
-            response: Response = JSONResponse(error.envelope(scope["path"]), error.status, {**error.headers, **cors})
-            await response(scope, receive, send)
-        elif scope["method"] == "OPTIONS" and cors and "access-control-request-method" in headers:
-            wanted = headers.get("access-control-request-headers", "*")
-            response = Response(status_code=204, headers={**cors, **_PREFLIGHT, "Access-Control-Allow-Headers": wanted})
-            await response(scope, receive, send)
+            await JSONResponse(error.envelope(scope["path"]), error.status, dict(error.headers))(scope, receive, send)
         else:
-            await self._app(scope, receive, _adding(cors, send) if cors else send)
+            await self._app(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: Headers, cors: Mapping[str, str]) -> ApiError | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._settings.on_loopback and not self._knows(host):
             message = f"this server is not addressed as {host[:100]!r}. Allow the name with --allowed-host."
             return ApiError(403, "host_not_allowed", message)
-        if origin and not cors and scope["method"] not in _READING and not _same_origin(origin, host):
+        if scope["method"] not in _READING and origin and not (self._allows(origin) or _same_origin(origin, host)):
             message = f"pages of {origin[:100]!r} may not call this server. Allow them with --cors-origin."
             return ApiError(403, "origin_not_allowed", message)
-        preflight = scope["method"] == "OPTIONS"
-        if self._key and not preflight and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+        if self._key and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
             message = "the API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key`."
             return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
         return None
@@ -63,20 +46,15 @@ class Guards:
         name = _name(host)
         return is_loopback(name) or name.lower() in self._allowed or host.lower() in self._allowed
 
+    def _allows(self, origin: str) -> bool:
+        return "*" in self._settings.cors_origins or origin in self._settings.cors_origins
+
     def _has_key(self, headers: Headers) -> bool:
         assert self._key is not None
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent = [token.strip()] if scheme.lower() == "bearer" else []
         sent += [headers.get("x-api-key", "")]
         return sum(hmac.compare_digest(key.encode("latin-1"), self._key) for key in sent) > 0
-
-    def _cors(self, origin: str | None) -> Mapping[str, str]:
-        """The headers that let a page of `origin` read the answer; none unless it is allowed."""
-        origins = self._settings.cors_origins
-        if not origin or not ("*" in origins or origin in origins):
-            return {}
-        exposed = "X-DFlash2-Ignored-Params, Retry-After"
-        return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": exposed, "Vary": "Origin"}
 
 
 def _name(host: str) -> str:
@@ -91,14 +69,3 @@ def _same_origin(origin: str, host: str) -> bool:
         return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
         return False
-
-
-def _adding(headers: Mapping[str, str], send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            known = MutableHeaders(scope=message)
-            for name, value in headers.items():
-                known.append(name, value)
-        await send(message)
-
-    return sending

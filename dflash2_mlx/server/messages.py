@@ -9,22 +9,20 @@ from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, Summary, ToolCall
 from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.budget import Budget, answering_within, budget_for
-from dflash2_mlx.server.chat import extra
 from dflash2_mlx.server.conversation import conversation
-from dflash2_mlx.server.dialect import Call, Heading, answering
+from dflash2_mlx.server.dialect import Call, Heading, Writer, answering
 from dflash2_mlx.server.errors import ApiError, invalid, unsupported
 from dflash2_mlx.server.fields import (
-    check_model,
     engine_params,
     read_fields,
     reasoning_word,
-    refuse_other,
     sampling_params,
     stops,
     thinking_word,
+    unread,
 )
 from dflash2_mlx.server.numbers import Tally, timings
-from dflash2_mlx.server.schemas_anthropic import CountBody, MessagesBody
+from dflash2_mlx.server.schemas import CountBody, MessagesBody
 from dflash2_mlx.server.served import Served
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.sse import Frame
@@ -37,40 +35,35 @@ if TYPE_CHECKING:
 
 _REFUSED = ("mcp_servers", "container", "output_format")
 _SIGNATURE = "dflash2-mlx"  # thinking is sent back as it was, nothing has to be proved
-_STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "end_turn"}
+_STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def read_messages(document: JsonObject, served: Served, settings: Settings) -> Call:
     """A messages request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session import Request
 
-    body = read_fields(MessagesBody, document)
+    body = read_fields(MessagesBody, document, served, *_REFUSED)
     prompt, tools = _render(body, served, settings)
     sampling = sampling_params(body, served)
     engine = engine_params(len(prompt.tokens), body.max_tokens, served, settings)
     text = TextParams(stop=stops(body.stop_sequences, "stop_sequences"), tools=tools)
     request = Request(prompt, sampling, engine, text)
     budget = _budget(body, prompt, served)
-    tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))
+    one = (body.tool_choice or {}).get("disable_parallel_tool_use") is True
+    tally = Tally.of(prompt, served, "disable_parallel_tool_use" if one else None)
     writer = MessagesWriter(Heading(served.name, "msg_"), tally, len(prompt.tokens))
-    writer.one_call = (body.tool_choice or {}).get("disable_parallel_tool_use") is True
-    ignored = extra(body, *cached_places(body.system, body.messages, body.tools))
+    ignored = (*unread(body), *cached_places(body.system, body.messages, body.tools))
     work = answering_within(request, budget) if budget else answering(request)
     return Call(work, writer, bool(body.stream), ignored)
 
 
 def count_tokens(document: JsonObject, served: Served, settings: Settings) -> dict[str, object]:
     """How many tokens the prompt has. Raises: as `Dialect` says."""
-    prompt, _ = _render(read_fields(CountBody, document), served, settings)
+    prompt, _ = _render(read_fields(CountBody, document, served, *_REFUSED), served, settings)
     return {"input_tokens": len(prompt.tokens)}
 
 
 def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt, tuple[Tool, ...]]:
-    check_model(body.model, served)
-    refuse_other(body)
-    for name in _REFUSED:
-        if (body.model_extra or {}).get(name):
-            raise unsupported(name, "this server does not implement it. Drop it.")
     if (body.output_config or {}).get("format"):
         raise unsupported("output_config.format", "a form cannot be enforced yet. Ask for it in the prompt.")
     tools, choice = chat_tools(body.tools), (body.tool_choice or {}).get("type", "auto")
@@ -84,10 +77,7 @@ def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt
 
 def _reasoning(body: CountBody, served: Served, settings: Settings) -> str | None:
     """Our reasoning word. As in Anthropic's API, no thinking is given unasked, where that is possible."""
-    effort = (body.output_config or {}).get("effort")
-    if effort is not None and not isinstance(effort, str):
-        raise invalid("output_config.effort is no text. Give a word.", "output_config", code="invalid_type")
-    word = reasoning_word(effort, served, settings, "output_config.effort")
+    word = reasoning_word((body.output_config or {}).get("effort"), served, settings, "output_config.effort")
     kind = (body.thinking or {}).get("type")
     if body.thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
         raise invalid(f"thinking.type is {str(kind)[:40]!r}. Give enabled, adaptive or disabled.", "thinking")
@@ -113,16 +103,12 @@ def _budget(body: MessagesBody, prompt: Prompt, served: Served) -> Budget | None
     return budget
 
 
-class MessagesWriter:
+class MessagesWriter(Writer):
     """Events of one message: blocks one after the other, each opened and closed once."""
-
-    ends_with_done = False
 
     def __init__(self, heading: Heading, tally: Tally, prompt_tokens: int) -> None:
         self._heading, self._tally, self._prompt_tokens = heading, tally, prompt_tokens
-        self.one_call = False
         self._index, self._kind = 0, ""  # of the open block, "" = none is open
-        self._calls = self._dropped = 0
 
     def opening(self) -> list[Frame]:
         message: dict[str, object] = {
@@ -139,9 +125,6 @@ class MessagesWriter:
 
     def sign_of_life(self) -> list[Frame]:
         return [_frame("ping", {})]
-
-    def filler(self) -> list[Frame]:
-        return self.sign_of_life()
 
     def read(self, event: "Event") -> list[Frame]:
         self._tally.see(event)
@@ -182,12 +165,11 @@ class MessagesWriter:
         return frames
 
     def _call(self, event: ToolCall) -> list[Frame]:
-        if self.one_call and self._calls:
-            self._dropped += 1
+        number = self._tally.take_call()
+        if number is None:
             return []
         closed, self._kind = self._end(), "tool_use"
-        identity = f"toolu_{self._heading.unique}_{self._calls}"
-        self._calls += 1
+        identity = f"toolu_{self._heading.unique}_{number}"
         start = self._start({"type": "tool_use", "id": identity, "name": event.name, "input": {}})
         arguments = self._delta({"type": "input_json_delta", "partial_json": event.arguments})
         return [*closed, start, arguments, *self._end()]
@@ -196,10 +178,8 @@ class MessagesWriter:
         reason = _STOP_REASONS[event.reason]
         if event.stop is not None:
             reason = "stop_sequence"
-        elif event.reason == "stop" and self._calls:
+        elif event.reason == "stop" and self._tally.calls:
             reason = "tool_use"
-        if self._dropped:
-            self._tally.warnings.append(f"disable_parallel_tool_use: {self._dropped} further tool calls were dropped")
         delta = {"stop_reason": reason, "stop_sequence": event.stop}
         return [
             *self._end(),

@@ -1,11 +1,13 @@
 """The numbers of one reply: OpenAI's usage, llama.cpp's timings, ours. Knows events and a clock."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.events import Finished, Round, Summary, ToolCall
-from dflash2_mlx.server.served import Tokens
+from dflash2_mlx.server.served import Served, Tokens
+from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
     from dflash2_mlx.session import Event
@@ -13,16 +15,27 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts one answer while it comes. `reasons`: whether the prompt opened the reasoning already."""
+    """Counts one answer while it comes. reasons: whether the prompt opened the reasoning already.
+
+    one_call: the request's words for no more than one tool call; None = as many as there are.
+    """
 
     tokenizer: Tokens
     reasons: bool
+    one_call: str | None = None
+    warnings: tuple[str, ...] = ()
+    calls: int = 0
     arrived: float = field(default_factory=time.perf_counter)
     tokens: list[int] = field(default_factory=list)
     first_token: float | None = None
-    warnings: list[str] = field(default_factory=list)
+    _dropped: int = 0  # tool calls
     _before: int = 0  # tokens before the last round
     _thought: int | None = None  # tokens before the round that the answer began in
+
+    @classmethod
+    def of(cls, prompt: Prompt, served: Served, one_call: str | None = None) -> "Tally":
+        """The count of what the model answers to `prompt`."""
+        return cls(served.tokenizer, prompt.channel == "reasoning", one_call, served.warnings)
 
     def see(self, event: "Event") -> None:
         """Count a round's tokens, and notice where the answer proper begins."""
@@ -33,16 +46,22 @@ class Tally:
         elif self._thought is None and (isinstance(event, ToolCall) or getattr(event, "channel", "") == "answer"):
             self._thought = self._before
 
+    def take_call(self) -> int | None:
+        """The number of one more tool call; None where it is one too many, which the warnings say."""
+        if self.one_call and self.calls:
+            self._dropped += 1
+            return None
+        self.calls += 1
+        return self.calls - 1
+
     @property
     def reasoning_tokens(self) -> int:
         """Tokens up to and with the closing think tag; where the model wrote none, those before the answer."""
         if not self.reasons:
             return 0
         end = self.tokenizer.encode(self.tokenizer.think_end or "", add_special_tokens=False)
-        for start in range(len(self.tokens) - len(end) + 1 if end else 0):
-            if self.tokens[start : start + len(end)] == end:
-                return start + len(end)
-        return len(self.tokens) if self._thought is None else self._thought
+        closed = end_of(end, self.tokens) if end else None
+        return closed or (len(self.tokens) if self._thought is None else self._thought)
 
     def usage(self, summary: Summary) -> dict[str, object]:
         """OpenAI's usage with seconds and rates. The first token and the total count from the request's arrival."""
@@ -69,6 +88,7 @@ class Tally:
 
     def dflash(self, summary: Summary) -> dict[str, object]:
         """What drafting did for this answer."""
+        dropped = [f"{self.one_call}: {self._dropped} further tool calls were dropped"] if self._dropped else []
         return {
             "mode": summary.mode,
             "block_size": summary.block_size,
@@ -78,8 +98,14 @@ class Tally:
             "tokens_per_round": summary.tokens_per_round,
             "draft_acceptance": summary.acceptance,
             "fallback_reason": summary.speculation_off,
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *dropped],
         }
+
+
+def end_of(part: Sequence[int], tokens: Sequence[int]) -> int | None:
+    """Where the first `part` among `tokens` ends; None where there is none."""
+    ends = range(len(part), len(tokens) + 1)
+    return next((end for end in ends if list(tokens[end - len(part) : end]) == list(part)), None)
 
 
 def timings(summary: Summary) -> dict[str, object]:

@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING, cast
 from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, ToolCall
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chat import extra
 from dflash2_mlx.server.conversation import conversation
-from dflash2_mlx.server.dialect import Call, Heading, answering
-from dflash2_mlx.server.errors import ApiError, invalid, unsupported
-from dflash2_mlx.server.fields import (
-    check_model,
-    engine_params,
-    read_fields,
-    reasoning_word,
-    refuse_other,
-    sampling_params,
-)
+from dflash2_mlx.server.dialect import Call, Heading, Writer, answering
+from dflash2_mlx.server.errors import ApiError, unsupported
+from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params, unread
 from dflash2_mlx.server.items import chat_messages, flat_tools
 from dflash2_mlx.server.numbers import Tally, timings
-from dflash2_mlx.server.schemas_responses import ResponsesBody
+from dflash2_mlx.server.schemas import ResponsesBody
 from dflash2_mlx.server.served import Served
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.sse import Frame
@@ -37,29 +29,24 @@ def read_response(document: JsonObject, served: Served, settings: Settings) -> C
     """A responses request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session import Request
 
-    body = read_fields(ResponsesBody, document)
-    check_model(body.model, served)
+    body = read_fields(ResponsesBody, document, served, *_REFUSED)
     _refuse(body)
     functions, left_out = flat_tools(body.tools)
     tools, ignored = offered_tools(functions, body.tool_choice)
-    effort = (body.reasoning or {}).get("effort")
-    if effort is not None and not isinstance(effort, str):
-        raise invalid("reasoning.effort is no text. Give a word.", "reasoning", code="invalid_type")
-    word = reasoning_word(effort, served, settings, "reasoning.effort")
+    word = reasoning_word((body.reasoning or {}).get("effort"), served, settings, "reasoning.effort")
     messages = conversation(chat_messages(body.input, body.instructions))
     prompt = served.render(messages, tools, word)
     sampling = sampling_params(body, served)
     engine = engine_params(len(prompt.tokens), body.max_output_tokens, served, settings, "max_output_tokens")
-    tally = Tally(served.tokenizer, prompt.channel == "reasoning", warnings=list(served.warnings))
-    writer = ResponsesWriter(Heading(served.name, "resp_"), tally, _echo(body, functions))
+    tally = Tally.of(prompt, served, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
+    writer = ResponsesWriter(Heading(served.name, "resp_"), tally, _echo(body))
     if (body.reasoning or {}).get("summary") or (body.reasoning or {}).get("generate_summary"):
         ignored = (*ignored, "reasoning.summary")
     request = Request(prompt, sampling, engine, TextParams(tools=tools))
-    return Call(answering(request), writer, bool(body.stream), extra(body, *ignored, *left_out))
+    return Call(answering(request), writer, bool(body.stream), (*unread(body), *ignored, *left_out))
 
 
 def _refuse(body: ResponsesBody) -> None:
-    refuse_other(body)
     if body.previous_response_id or body.background:
         name = "previous_response_id" if body.previous_response_id else "background"
         raise unsupported(name, "this server keeps no responses. Send the whole conversation as input.")
@@ -67,16 +54,13 @@ def _refuse(body: ResponsesBody) -> None:
         raise unsupported("truncation", "a conversation is never cut quietly. Shorten it yourself.")
     if body.top_logprobs:
         raise unsupported("top_logprobs", "use /v1/chat/completions for log probabilities.")
-    for name in _REFUSED:
-        if (body.model_extra or {}).get(name):
-            raise unsupported(name, "this server does not implement it. Drop it.")
     form = (body.text or {}).get("format")
     kind = form.get("type", "text") if isinstance(form, Mapping) else "text" if form is None else form
     if kind != "text":
         raise unsupported("text.format", f"{str(kind)[:40]!r} cannot be enforced yet. Ask for it in the prompt.")
 
 
-def _echo(body: ResponsesBody, functions: Sequence[object]) -> dict[str, object]:
+def _echo(body: ResponsesBody) -> dict[str, object]:
     """The request's fields that a response repeats."""
     return {
         "instructions": body.instructions,
@@ -95,25 +79,20 @@ def _echo(body: ResponsesBody, functions: Sequence[object]) -> dict[str, object]
     }
 
 
-class ResponsesWriter:
+class ResponsesWriter(Writer):
     """Events of one response: its items one after the other, and at the end the whole response."""
-
-    ends_with_done = False
 
     def __init__(self, heading: Heading, tally: Tally, echo: Mapping[str, object]) -> None:
         self._heading, self._tally, self._echo = heading, tally, echo
         self._output: list[dict[str, object]] = []
         self._kind, self._text = "", ""  # of the open item, "" = none is open
-        self._sequence = self._calls = self._dropped = 0
+        self._sequence = 0
 
     def opening(self) -> list[Frame]:
         return [self._state("response.created", "in_progress"), self._state("response.in_progress", "in_progress")]
 
     def sign_of_life(self) -> list[Frame]:
         return [self._state("response.in_progress", "in_progress")]
-
-    def filler(self) -> list[Frame]:
-        return self.sign_of_life()
 
     def read(self, event: "Event") -> list[Frame]:
         self._tally.see(event)
@@ -202,19 +181,18 @@ class ResponsesWriter:
         return frames
 
     def _call(self, event: ToolCall) -> list[Frame]:
-        if self._echo["parallel_tool_calls"] is False and self._calls:
-            self._dropped += 1
+        number = self._tally.take_call()
+        if number is None:
             return []
         closed, index = self._end("completed"), len(self._output)
         item = {
             "id": self._item("fc"),
             "type": "function_call",
-            "call_id": f"call_{self._heading.unique}_{self._calls}",
+            "call_id": f"call_{self._heading.unique}_{number}",
             "name": event.name,
             "arguments": event.arguments,
             "status": "completed",
         }
-        self._calls += 1
         place = {"item_id": item["id"], "output_index": index}
         begun = {**item, "arguments": "", "status": "in_progress"}
         frames = [
@@ -230,8 +208,6 @@ class ResponsesWriter:
         return [*closed, *frames]
 
     def _finish(self, event: Finished) -> list[Frame]:
-        if self._dropped:
-            self._tally.warnings.append(f"parallel_tool_calls is false: {self._dropped} further calls were dropped")
         whole = event.reason != "length"
         status = "completed" if whole else "incomplete"
         closed = self._end(status)

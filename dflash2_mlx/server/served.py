@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
-from dflash2_mlx.errors import UsageError
 from dflash2_mlx.pairs import known_pair
 from dflash2_mlx.server.errors import too_long
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.text.prompt import PROBE, ChatFormat, Message, Prompt
+from dflash2_mlx.text.messages import Message
+from dflash2_mlx.text.prompt import PROBE, ChatFormat, Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
 from dflash2_mlx.text.tags import Tool
 
@@ -135,8 +135,7 @@ def open_engine(load: LoadParams, settings: Settings) -> Engine:
 
     pair = load_pair(load)
     block = block_size_for(pair, settings.block_size)
-    if block.rows == 1 and load.require_draft:
-        raise UsageError("a block of one row is plain decoding, yet --require-draft is given. Drop one of them.")
+    load.check_block(block.rows)
     warm_up(pair)
     cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
     session = Session(pair, cache_bytes=cache_bytes)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from dflash2_mlx.server.body import directly_inside
 from dflash2_mlx.server.conversation import Message, part_text
-from dflash2_mlx.server.errors import ApiError, invalid, unsupported
+from dflash2_mlx.server.errors import invalid, unsupported
 from dflash2_mlx.server.tools import Tool
 
 # Claude Code's line about the client, another one in every request: it would defeat the prefix cache.
@@ -48,14 +49,9 @@ def cached_places(*parts: object) -> tuple[str, ...]:
     """`cache_control`, if anything in `parts` carries it: prefixes are reused here without being asked for."""
     level = list(parts)
     while level:
-        if any(isinstance(node, Mapping) and node.get("cache_control") for node in level):
+        if any(isinstance(node, dict) and node.get("cache_control") for node in level):
             return ("cache_control",)
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ())
-            if isinstance(child, Mapping | list)
-        ]
+        level = directly_inside(level)
     return ()
 
 
@@ -116,6 +112,6 @@ def _tool(tool: Mapping[str, object], place: str) -> Tool:
         raise unsupported(f"{place}.type", f"{str(kind)[:40]!r} runs on Anthropic's servers. Offer tools of your own.")
     schema = tool.get("input_schema")
     if not isinstance(name, str) or not isinstance(schema, Mapping | None):
-        raise ApiError(400, "invalid_value", f"{place} has no name, or an input_schema that is no object.", "tools")
+        raise invalid(f"{place} has no name, or an input_schema that is no object.", "tools")
     function = {"name": name, "description": tool.get("description") or "", "parameters": dict(schema or {})}
     return {"type": "function", "function": function}

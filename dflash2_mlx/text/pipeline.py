@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from dflash2_mlx.events import ToolCall
 from dflash2_mlx.text.channels import Channels, TextEvent, append_merged
 from dflash2_mlx.text.stream import DecodingTokenizer, StopMatcher, TokenDecoder
 
@@ -21,7 +20,6 @@ class TextPipeline:
         self._stops = stops
         self._channels = channels
         self._end_tokens = end_tokens
-        self._tool_calls: list[ToolCall] = []
 
     @classmethod
     def reading(
@@ -34,11 +32,6 @@ class TextPipeline:
     def stopped(self) -> str | None:
         """The stop string that ended the text. Read it after `finish` too: the last characters may complete one."""
         return self._stops.matched
-
-    @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The complete tool calls so far."""
-        return tuple(self._tool_calls)
 
     def push(self, tokens: Sequence[int]) -> tuple[list[TextEvent], int | None]:
         """The events, and how many of `tokens` count if a stop string was met, else None.
@@ -60,13 +53,9 @@ class TextPipeline:
         """What decoder, stop strings and channels still hold, in this order."""
         events: list[TextEvent] = []
         self._read(self._decoder.flush(), events)
-        self._record(self._channels.push(self._stops.flush()), events)
-        self._record(self._channels.flush(), events)
+        append_merged(events, self._channels.push(self._stops.flush()))
+        append_merged(events, self._channels.flush())
         return events
 
     def _read(self, text: str, events: list[TextEvent]) -> None:
-        self._record(self._channels.push(self._stops.push(text)), events)
-
-    def _record(self, new: list[TextEvent], events: list[TextEvent]) -> None:
-        self._tool_calls += [event for event in new if isinstance(event, ToolCall)]
-        append_merged(events, new)
+        append_merged(events, self._channels.push(self._stops.push(text)))

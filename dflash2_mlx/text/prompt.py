@@ -7,11 +7,9 @@ from typing import Protocol
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
 from dflash2_mlx.text.boundaries import boundaries
-from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages, user_message
+from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
 from dflash2_mlx.text.tags import STATES, Tool, Transitions
-
-__all__ = ["ChatFormat", "Message", "Prompt", "TemplateTokenizer", "user_message"]
 
 PROBE: Sequence[Message] = ({"role": "user", "content": "Hello"},)
 
@@ -21,8 +19,6 @@ class TemplateTokenizer(Protocol):
 
     @property
     def has_chat_template(self) -> bool: ...
-    @property
-    def has_thinking(self) -> bool: ...
     @property
     def chat_template(self) -> object: ...
     @property

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from dflash2_mlx.bench.compare import KIND, compare, comparison_report, is_change
+from dflash2_mlx.bench.compare import compare, comparison_report, is_change
 from dflash2_mlx.bench.numbers import spread
+from dflash2_mlx.bench.run_report import KIND
 
 
 def samples(median, noise=0.0, count=5, seed=0):

@@ -97,7 +97,7 @@ def serve():
 
 
 def one(server, **settings):
-    return ask(Endpoint(server.url, "some-model", **settings), {"stream": True}, time.perf_counter())
+    return ask(Endpoint(server.url, "some-model", **settings), {"stream": True})
 
 
 def test_a_reply_counts_the_servers_tokens_and_the_gaps_between_pieces_of_text(serve):
@@ -117,7 +117,7 @@ def test_what_goes_wrong_is_in_the_reply_and_not_raised(serve, fault, words):
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_reply():
-    assert "refused" in ask(Endpoint("http://127.0.0.1:9/v1", "m"), {}, 0.0).error
+    assert "refused" in ask(Endpoint("http://127.0.0.1:9/v1", "m"), {}).error
 
 
 def test_a_level_runs_its_clients_at_once_and_sends_what_was_asked_for(serve):
@@ -131,8 +131,8 @@ def test_a_level_runs_its_clients_at_once_and_sends_what_was_asked_for(serve):
 
 
 def test_failed_requests_count_as_errors_and_nowhere_else():
-    good = Reply(0.0, 0.2, 1.2, (0.5, 0.5), 11, None)
-    level = summed_up(2, [good, good, Reply(0.0, 0.1, 0.1, (), 3, "HTTP 503: x")], 2.0)
+    good = Reply(0.2, 1.2, (0.5, 0.5), 11, None)
+    level = summed_up(2, [good, good, Reply(0.1, 0.1, (), 3, "HTTP 503: x")], 2.0)
     assert (level.requests, level.failed, level.tokens, level.throughput) == (3, 1, 22, 11.0)
     assert level.first_s.p50 == 0.2 and level.token_s.p50 == pytest.approx(0.1) and level.errors == {"HTTP 503: x": 1}
 

@@ -5,32 +5,10 @@ import io
 import json
 
 import pytest
-from hub.stub_hub import StubHub
 from huggingface_hub import close_session
 
 from dflash2_mlx.bench.datasets import DATASETS, fetch_workload
 from dflash2_mlx.errors import LoadError, UsageError
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    for name, value in (("HF_HUB_CACHE", str(tmp_path)), ("HF_HUB_OFFLINE", False), ("HF_HUB_DISABLE_XET", True)):
-        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
-    for name in ("HF_TOKEN", "HF_ENDPOINT", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return tmp_path
-
-
-@pytest.fixture
-def hub(cache, monkeypatch):
-    close_session()
-    with StubHub() as stub:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", stub.url)
-        template = stub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-        yield stub
-        close_session()
 
 
 def lines(*rows):

@@ -18,10 +18,8 @@ def answered(clock, rounds, **how):
 
 
 def test_the_first_token_is_no_round_and_acceptance_counts_what_was_kept_up_to_a_position(clock):
-    drafted_at, accepted_at, rounds, tokens = count_rounds(
-        [answered(clock, drafted_rounds([1], [2, 3, 4], [5], [6, 7, 8, 9]))]
-    )
-    assert (drafted_at, accepted_at, rounds, tokens) == ([3, 3, 3], [2, 2, 1], 3, 8)
+    found = count_rounds([answered(clock, drafted_rounds([1], [2, 3, 4], [5], [6, 7, 8, 9]))])
+    assert (found.drafted_at, found.accepted_at, found.rounds, found.round_tokens) == ([3, 3, 3], [2, 2, 1], 3, 8)
 
 
 def test_figures_of_drafted_answers_over_two_repeats(clock):

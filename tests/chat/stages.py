@@ -14,6 +14,8 @@ from dflash2_mlx.config import EngineParams, SamplingParams
 class Script:
     """A reader that hands over given lines and remembers what stood in the prompt."""
 
+    cleared = False
+
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
         self.prefills: list[str] = []

@@ -62,13 +62,20 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving_demo(settings: Settings) -> Iterator[str]:
-    """The URL of a server with the bundled pair."""
+def demo_desk(settings: Settings) -> Iterator[Desk]:
+    """A desk with the bundled pair."""
     worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
     desk = Desk(worker, settings)
-    with running(desk) as url:
-        yield url
+    yield desk
+    worker.stop()
     assert worker.join(5)
     desk.kitchen.shutdown()
+
+
+@contextmanager
+def serving_demo(settings: Settings) -> Iterator[str]:
+    """The URL of a server with the bundled pair."""
+    with demo_desk(settings) as desk, running(desk) as url:
+        yield url

@@ -6,13 +6,10 @@ import time
 import pytest
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, TOOLS, USER, Client, fold_chat
-from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import PromptError
 from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import Worker
-from live import wait_for
+from live import demo_desk, wait_for
 from scripted import ScriptedSession
 
 
@@ -115,15 +112,8 @@ def test_an_effort_can_be_mapped_and_an_unknown_one_is_a_400_not_a_500(make_desk
 @pytest.fixture(scope="module")
 def real():
     """The bundled pair, reusing prefixes."""
-    settings = Settings(cache_bytes=10**9)
-    worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
-    worker.start()
-    wait_for(lambda: worker.state == "ready", 60)
-    desk = Desk(worker, settings)
-    yield Client(desk)
-    worker.stop()
-    desk.kitchen.shutdown()
-    assert worker.join(5)
+    with demo_desk(Settings(cache_bytes=10**9)) as desk:
+        yield Client(desk)
 
 
 def asked(client: Client, system: str) -> tuple[str, int]:

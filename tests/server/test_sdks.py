@@ -6,12 +6,8 @@ import anthropic
 import openai
 import pytest
 
-from dflash2_mlx.config import LoadParams
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import Worker
-from live import running, wait_for
+from live import serving_demo
 
 pytestmark = pytest.mark.slow  # the clients take seconds to import
 
@@ -28,15 +24,8 @@ WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 @pytest.fixture(scope="module")
 def url():
-    settings = Settings(cache_bytes=10**9)
-    worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
-    worker.start()
-    wait_for(lambda: worker.state == "ready", 60)
-    desk = Desk(worker, settings)
-    with running(desk) as url:
+    with serving_demo(Settings(cache_bytes=10**9)) as url:
         yield url
-    assert worker.join(5)
-    desk.kitchen.shutdown()
 
 
 @pytest.fixture

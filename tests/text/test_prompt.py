@@ -1,7 +1,8 @@
 import pytest
 
 from dflash2_mlx.errors import PromptError, TemplateError, UsageError
-from dflash2_mlx.text.prompt import ChatFormat, user_message
+from dflash2_mlx.text.messages import user_message
+from dflash2_mlx.text.prompt import ChatFormat
 
 USER = {"role": "user", "content": "Hi"}
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's chat and text completion requests. Says which types a field has, not what it does."""
+"""Bodies of the generating routes' requests. Says which types a field has, not what it does."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,7 +16,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionFields(Fields):
-    """What both routes have."""
+    """What OpenAI's chat and text completions share."""
 
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
@@ -49,3 +49,39 @@ class CompletionBody(CompletionFields):
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+
+
+class CountBody(Fields):
+    """`POST /v1/messages/count_tokens`."""
+
+    messages: list[Object]
+    system: str | list[Object] | None = None
+    tools: list[Object] | None = None
+    tool_choice: Object | None = None
+    thinking: Object | None = None
+    output_config: Object | None = None
+
+
+class MessagesBody(CountBody):
+    """`POST /v1/messages`."""
+
+    max_tokens: int
+    stop_sequences: list[str] | None = None
+
+
+class ResponsesBody(Fields):
+    """`POST /v1/responses`. Nothing is stored, so each request carries its whole conversation."""
+
+    input: str | list[Object]
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    tools: list[Object] | None = None
+    tool_choice: str | Object | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Object | None = None
+    text: Object | None = None
+    metadata: Object | None = None
+    truncation: str | None = None
+    previous_response_id: str | None = None
+    background: bool | None = None
+    top_logprobs: int | None = None
