@@ -17,7 +17,7 @@ from dflash2_mlx.bench.numbers import Spread, shown
 from dflash2_mlx.bench.report import Report, Section, Table
 from dflash2_mlx.errors import UsageError
 
-KIND = "dflash2-mlx bench run"
+KIND, VERSION = "dflash2-mlx bench run", 1
 _LEAST, _COUNT_LEAST, _FEWEST = 0.03, 0.005, 5
 RULE = (
     "Changed: medians differ by more than 3 % and by more than half of both ranges together, and the ranges do not "
@@ -71,21 +71,43 @@ def is_change(before: Spread, after: Spread) -> bool:
 
 def read_run(path: Path) -> Mapping[str, object]:
     """A document of `bench run`: the file, or its last line. Raises: UsageError, OSError."""
-    text = path.read_text(encoding="utf-8").strip()
+    text = path.read_bytes().decode("utf-8-sig", errors="replace").strip()
+    kinds = []
     for candidate in (text, text.splitlines()[-1] if text else ""):
         try:
             found = json.loads(candidate)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict) and found.get("kind") == KIND:
-            return found
-    raise UsageError(f"{path} holds no document of `dflash2-mlx bench run`. Give its stdout or its report.json.")
+            if found.get("version") == VERSION:
+                return found
+            raise UsageError(
+                f"{path} is a document of version {found.get('version')!r}, and this program reads {VERSION}. "
+                "Measure again, or compare with the program that wrote it."
+            )
+        kinds += [found["kind"]] if isinstance(found, dict) and isinstance(found.get("kind"), str) else []
+    what = f"is one of `{kinds[0]}`, not" if kinds else "holds no document"
+    raise UsageError(f"{path} {what} of `dflash2-mlx bench run`. Give its stdout or its report.json.")
 
 
 def compare(before: Path, after: Path) -> Comparison:
     """What changed from one run to the other. Raises: UsageError, OSError."""
-    old, new = (_groups(read_run(path), path) for path in (before, after))
-    fixed = all(_mapping(read_run(path).get("settings")).get("block_size") for path in (before, after))
+    runs = tuple((read_run(path), path) for path in (before, after))  # each is read once: it may be a pipe
+    try:
+        return _compare_runs(*runs)
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(
+            f"{before} or {after} is damaged: a figure is not as `dflash2-mlx bench run` writes it "
+            f"({type(error).__name__}: {error}). Measure again."
+        ) from error
+
+
+def _compare_runs(one: tuple[Mapping[str, object], Path], other: tuple[Mapping[str, object], Path]) -> Comparison:
+    (old_run, before), (new_run, after) = one, other
+    old, new = _groups(old_run, before), _groups(new_run, after)
+    fixed = all(_mapping(run.get("settings")).get("block_size") for run in (old_run, new_run))
     changes: list[Change] = []
     compared = 0
     for name in old:
@@ -96,10 +118,11 @@ def compare(before: Path, after: Path) -> Comparison:
     notes += [f"only in {after}: {name}" for name in new if name not in old]
     if not fixed:
         notes.append("widths were automatic, so tokens per round follow the clock and are not compared")
-    notes += _settings_notes(read_run(before), read_run(after))
+    notes += _settings_notes(old_run, new_run)
     if not compared:
         raise UsageError(f"{before} and {after} have no workload in common: there is nothing to compare.")
-    few = [path for path in (before, after) if _few_samples(read_run(path))]
+    notes += [f"{path} was interrupted" for run, path in (one, other) if run.get("complete") is False]
+    few = [path for run, path in (one, other) if _few_samples(run)]
     notes += [f"{path} has fewer than {_FEWEST} repeats: its speeds are not compared" for path in few]
     return Comparison("dflash2-mlx bench compare", str(before), str(after), compared, tuple(changes), tuple(notes))
 
