@@ -3,14 +3,15 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
 from dflash2_mlx.bench.numbers import Percentiles, percentiles, shown
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+from dflash2_mlx.errors import LaunchError
 
 KIND, VERSION = "dflash2-mlx bench load", 1
 
@@ -43,6 +44,7 @@ class LoadDocument:
     model: str
     max_tokens: int
     levels: tuple[Level, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,10 @@ def run_level(plan: LoadPlan, clients: int) -> Level:
     """`clients` threads, each asking one request after the other."""
     epoch = time.perf_counter()
     replies: list[Reply] = []
-    threads = [threading.Thread(target=_client, args=(plan, number, epoch, replies)) for number in range(clients)]
+    threads = [
+        threading.Thread(target=_client, args=(plan, number, epoch, replies), daemon=True)  # Ctrl-C waits for none
+        for number in range(clients)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,14 +111,17 @@ def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
     )
 
 
-def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> tuple[Level, ...]:
-    """One request alone as a warm-up, then every level in turn."""
-    run_level(LoadPlan(plan.endpoint, plan.prompts, plan.max_tokens, 1, plan.temperature), 1)
-    levels = []
+def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> Iterator[Level]:
+    """One request alone as a warm-up, then every level in turn. Raises: LaunchError where the warm-up fails."""
+    for error in run_level(replace(plan, requests=1), 1).errors:
+        raise LaunchError(
+            f"{plan.endpoint.base_url} did not answer a first request: {error}. Check --base-url, --model and "
+            "--api-key, and what the server prints."
+        )
     for count in clients:
-        levels.append(run_level(plan, count))
-        note(f"{count:>4} clients  {shown(levels[-1].throughput)} tok/s, {levels[-1].failed} failed")
-    return tuple(levels)
+        level = run_level(plan, count)
+        note(f"{count:>4} clients  {shown(level.throughput)} tok/s, {level.failed} failed")
+        yield level
 
 
 def load_report(document: LoadDocument) -> Report:
