@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from dflash2_mlx.errors import UsageError
 
+_LONGEST_LIST, _MOST_TOKENS = 2**24, 2**31
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -39,12 +41,14 @@ def ask(endpoint: Endpoint, body: Mapping[str, object]) -> Reply:
     """Send the request and read its stream to the end; every failure is in the reply, none is raised."""
     began = time.perf_counter()
     pieces: list[float] = []
-    tokens, finished, error = None, False, None
+    tokens, finished, error, events = None, False, None, 0
     try:
         connection = connect(endpoint)
         try:
-            for chunk in _chunks(_post(connection, endpoint, body)):
-                if "error" in chunk:
+            response = _post(connection, endpoint, body)
+            for chunk in _chunks(response):
+                events += 1
+                if chunk.get("error") is not None:
                     error = f"in the stream: {_message(chunk)}"
                     break
                 pieces += [time.perf_counter()] if _has_text(chunk) else []
@@ -52,9 +56,11 @@ def ask(endpoint: Endpoint, body: Mapping[str, object]) -> Reply:
                 tokens = _completion_tokens(chunk) or tokens
         finally:
             connection.close()
-        if error is None and not finished:
+        if error is None and not events:
+            error = f"no event came: the answer is {one_line(response.headers.get_content_type())}"
+        elif error is None and not finished:
             error = "the stream ended without a finish_reason"
-    except (OSError, HTTPException, ValueError) as failure:
+    except FAILURES as failure:
         error = error_words(failure)
     ended = time.perf_counter()
     gaps = tuple(later - sooner for sooner, later in pairwise(pieces))
@@ -64,20 +70,33 @@ def ask(endpoint: Endpoint, body: Mapping[str, object]) -> Reply:
 
 def error_words(failure: Exception) -> str:
     """A failure in few words, the same for the same cause, so that they can be counted."""
-    return str(failure) if isinstance(failure, StatusError) else f"{type(failure).__name__}: {failure}"[:120]
+    return one_line(str(failure) if isinstance(failure, StatusError) else f"{type(failure).__name__}: {failure}"[:120])
+
+
+def one_line(text: str) -> str:
+    """What a server said as one line that a terminal may show: no line breaks, no control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 class StatusError(ValueError):
     """The server answered with another status than 200."""
 
 
+FAILURES = (OSError, HTTPException, ValueError, RecursionError)  # of a server, of what it sends, or on the way to it
+
+
 def connect(endpoint: Endpoint) -> HTTPConnection:
     """A connection to the endpoint's host. Raises: UsageError for a URL that is none."""
-    parts = urlsplit(endpoint.base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--base-url {endpoint.base_url!r} is no URL. Give one like http://127.0.0.1:8000/v1.")
+    wrong = UsageError(f"--base-url {endpoint.base_url!r} is no URL. Give one like http://127.0.0.1:8000/v1.")
+    try:
+        parts = urlsplit(endpoint.base_url)
+        port = parts.port
+    except ValueError as error:  # a port that is no number, half an IPv6 address
+        raise wrong from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise wrong
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    return kind(parts.hostname, parts.port, timeout=endpoint.timeout_s)
+    return kind(parts.hostname, port, timeout=endpoint.timeout_s)
 
 
 def models_of(endpoint: Endpoint) -> Sequence[str]:
@@ -85,10 +104,9 @@ def models_of(endpoint: Endpoint) -> Sequence[str]:
     connection = connect(endpoint)
     try:
         connection.request("GET", _path(endpoint, "/models"), headers=_headers(endpoint))
-        response = connection.getresponse()
-        found = json.loads(response.read())
+        found = json.loads(_answered(connection).read(_LONGEST_LIST))
         names = [str(entry["id"]) for entry in found["data"]]
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+    except (*FAILURES, KeyError, TypeError) as error:
         raise UsageError(
             f"{endpoint.base_url} does not list its models ({error_words(error)}). Start the server, check --base-url "
             "(it usually ends in /v1), or name one with --model."
@@ -103,10 +121,16 @@ def models_of(endpoint: Endpoint) -> Sequence[str]:
 def _post(connection: HTTPConnection, endpoint: Endpoint, body: Mapping[str, object]) -> HTTPResponse:
     headers = {**_headers(endpoint), "Content-Type": "application/json", "Accept": "text/event-stream"}
     connection.request("POST", _path(endpoint, "/chat/completions"), json.dumps(body).encode(), headers)
+    return _answered(connection)
+
+
+def _answered(connection: HTTPConnection) -> HTTPResponse:
+    """The response. Raises: StatusError for any status but 200, with where a redirect leads."""
     response = connection.getresponse()
-    if response.status != 200:
-        raise StatusError(f"HTTP {response.status}: {response.read(500).decode(errors='replace')[:80]}")
-    return response
+    if response.status == 200:
+        return response
+    said = response.headers.get("Location") or response.read(500).decode(errors="replace")
+    raise StatusError(f"HTTP {response.status}: {said[:80]}")
 
 
 def _path(endpoint: Endpoint, rest: str) -> str:
@@ -151,9 +175,9 @@ def _finish_reason(chunk: Mapping[str, object]) -> object:
 def _completion_tokens(chunk: Mapping[str, object]) -> int | None:
     usage = chunk.get("usage")
     count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return count if isinstance(count, int) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 < count < _MOST_TOKENS else None
 
 
 def _message(chunk: Mapping[str, object]) -> str:
     error = chunk["error"]
-    return str(error.get("message")) if isinstance(error, dict) else str(error)
+    return one_line(str(error.get("message") if isinstance(error, dict) else error)[:80])

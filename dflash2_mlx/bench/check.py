@@ -65,6 +65,7 @@ class CheckDocument:
     findings: tuple[Finding, ...]
     tools: tuple[ToolRates, ...]
     long_context: Mapping[str, float]
+    complete: bool = True
 
     @property
     def faults(self) -> tuple[Finding, ...]:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +18,7 @@ from dflash2_mlx.bench.numbers import Spread, shown
 from dflash2_mlx.bench.report import Report, Section, Table
 from dflash2_mlx.errors import UsageError
 
+KIND, VERSION = "dflash2-mlx bench run", 1
 _LEAST, _COUNT_LEAST, _FEWEST = 0.03, 0.005, 5
 # settings, and facts of the environment
 _EXPLAIN = (
@@ -35,6 +35,8 @@ RULE = (
 class Figures(BaseModel):
     """What of one method is compared."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     tokens_per_round: float
     decode_rate: Spread | None = None
     prefill_rate: Spread | None = None
@@ -43,6 +45,8 @@ class Figures(BaseModel):
 
 class Group(BaseModel):
     """What of one workload is compared."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     name: str
     methods: dict[str, Figures]
@@ -59,10 +63,17 @@ class Settings(BaseModel):
     block_size: int | None = None
 
 
+class Heading(BaseModel):
+    """What a document of any measurement is."""
+
+    kind: str
+    version: object = None
+
+
 class Run(BaseModel):
     """What of a document of `bench run` is read."""
 
-    kind: Literal["dflash2-mlx bench run"]
+    complete: bool = True
     settings: Settings
     environment: dict[str, object]
     groups: list[Group]
@@ -113,16 +124,28 @@ def is_change(before: Spread, after: Spread) -> bool:
 
 def read_run(path: Path) -> Run:
     """A document of `bench run`: the file, or its last line. Raises: UsageError, OSError."""
-    text, why = path.read_bytes().strip(), ""
-    for candidate in (text, text.rpartition(b"\n")[2]):
+    text = path.read_bytes().decode("utf-8-sig", errors="replace").strip()
+    for candidate in (text, text.rpartition("\n")[2]):
         try:
-            return Run.model_validate_json(candidate)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            why = ": ".join((".".join(map(str, first["loc"])), first["msg"])).removeprefix(": ")
-    raise UsageError(
-        f"{path} holds no document of `dflash2-mlx bench run` ({why}). Give its stdout or its report.json."
-    )
+            heading = Heading.model_validate_json(candidate)
+            break
+        except ValidationError:
+            continue
+    else:
+        raise UsageError(f"{path} holds no document of `dflash2-mlx bench run`. Give its stdout or its report.json.")
+    if heading.kind != KIND:
+        raise UsageError(f"{path} is one of `{heading.kind}`, not of `{KIND}`. Give its stdout or its report.json.")
+    if heading.version != VERSION:
+        raise UsageError(
+            f"{path} is a document of version {heading.version!r}, and this program reads {VERSION}. "
+            "Measure again, or compare with the program that wrote it."
+        )
+    try:
+        return Run.model_validate_json(candidate)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UsageError(f"{path} is damaged: a figure is not as `{KIND}` writes it ({why}). Measure again.") from error
 
 
 def compare(before: Path, after: Path) -> Comparison:
@@ -138,6 +161,7 @@ def compare(before: Path, after: Path) -> Comparison:
     if not fixed:
         notes.append("widths were automatic, so tokens per round follow the clock and are not compared")
     notes += _settings_notes(*runs)
+    notes += [f"{path} was interrupted" for path, run in zip((before, after), runs, strict=True) if not run.complete]
     few = [path for path, run in zip((before, after), runs, strict=True) if run.settings.repeats < _FEWEST]
     notes += [f"{path} has fewer than {_FEWEST} repeats: its speeds are not compared" for path in few]
     changes = tuple(change for change, changed in found if changed)

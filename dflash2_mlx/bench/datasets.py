@@ -134,7 +134,7 @@ def _read_rows(path: Path, most: int) -> Iterable[Row]:
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         rows = [json.loads(line) for line in lines[:most]]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LoadError(f"{path} is not JSON line by line ({error}). Remove it and fetch it again.") from error
     return [row for row in rows if isinstance(row, dict)]
 

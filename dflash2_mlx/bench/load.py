@@ -1,17 +1,17 @@
 """`bench load`: 1, 2, 4, ... clients at once against a server that speaks OpenAI's interface. Knows HTTP, no pair."""
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
 from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, shown
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+from dflash2_mlx.errors import LaunchError
 
 KIND, VERSION = "dflash2-mlx bench load", 1
 
@@ -44,6 +44,7 @@ class LoadDocument:
     model: str
     max_tokens: int
     levels: tuple[Level, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,19 @@ class LoadPlan:
 def run_level(plan: LoadPlan, clients: int) -> Level:
     """`clients` threads, each asking one request after the other."""
     began = time.perf_counter()
-    with ThreadPoolExecutor(clients) as pool:
-        found = list(pool.map(partial(_client, plan), range(clients)))
-    return summed_up(clients, [reply for replies in found for reply in replies], time.perf_counter() - began)
+    replies: list[Reply] = []
+    threads = [
+        threading.Thread(target=_client, args=(plan, number, replies), daemon=True)  # Ctrl-C waits for none
+        for number in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return summed_up(clients, replies, time.perf_counter() - began)
 
 
-def _client(plan: LoadPlan, number: int) -> list[Reply]:
-    replies = []
+def _client(plan: LoadPlan, number: int, replies: list[Reply]) -> None:
     for turn in range(plan.requests):
         prompt = plan.prompts[(number + turn) % len(plan.prompts)]
         body = {
@@ -78,7 +85,6 @@ def _client(plan: LoadPlan, number: int) -> list[Reply]:
             "stream_options": {"include_usage": True},
         }
         replies.append(ask(plan.endpoint, body))
-    return replies
 
 
 def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
@@ -105,14 +111,17 @@ def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
     )
 
 
-def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> tuple[Level, ...]:
-    """One request alone as a warm-up, then every level in turn."""
-    run_level(replace(plan, requests=1), 1)
-    levels = []
+def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> Iterator[Level]:
+    """One request alone as a warm-up, then every level in turn. Raises: LaunchError where the warm-up fails."""
+    for error in run_level(replace(plan, requests=1), 1).errors:
+        raise LaunchError(
+            f"{plan.endpoint.base_url} did not answer a first request: {error}. Check --base-url, --model and "
+            "--api-key, and what the server prints."
+        )
     for count in clients:
-        levels.append(run_level(plan, count))
-        note(f"{count:>4} clients  {shown(levels[-1].throughput)} tok/s, {levels[-1].failed} failed")
-    return tuple(levels)
+        level = run_level(plan, count)
+        note(f"{count:>4} clients  {shown(level.throughput)} tok/s, {level.failed} failed")
+        yield level
 
 
 def load_report(document: LoadDocument) -> Report:

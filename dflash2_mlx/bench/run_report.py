@@ -39,6 +39,7 @@ class RunDocument:
     environment: Environment
     settings: Settings
     groups: tuple[GroupResult, ...]
+    complete: bool = True
 
 
 def run_report(document: RunDocument) -> Report:

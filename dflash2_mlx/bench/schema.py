@@ -21,7 +21,7 @@ def call_problem(name: str, arguments: str, tools: Sequence[Mapping[str, object]
         if isinstance(function, Mapping) and function.get("name") == name:
             try:
                 value = json.loads(arguments)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 return f"the arguments are no JSON: {error}"
             parameters = function.get("parameters")
             return problem(value, parameters if isinstance(parameters, Mapping) else {}, "arguments")

@@ -6,7 +6,7 @@ Knows sessions by protocol; memory comes from the probe of the machine.
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -56,6 +56,7 @@ class SoakDocument:
     active_slope: float
     resident_slope: float
     grows: bool | None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ class Soak:
         self.answers = self.cancelled = self.restarts = self.tokens = self.text_checks = self.text_changes = 0
         self.samples: list[Sample] = []
 
-    def run(self, note: Callable[[str], None]) -> None:
-        """Answer until the time is over; every tenth answer is a known one, whose text must not change."""
+    def run(self, note: Callable[[str], None]) -> Iterator[Sample]:
+        """Answer until the time is over, a sample each; every tenth is a known one, whose text must not change."""
         began, said = self._plan.clock(), 0.0
         reference = self._reference()
         while (passed := self._plan.clock() - began) < self._plan.seconds:
@@ -96,6 +97,7 @@ class Soak:
             if passed - said > 60:
                 said = passed
                 note(f"{passed / 60:.0f} min, {self.answers} answers, {_size(self.samples[-1].memory.active_bytes)}")
+            yield self.samples[-1]
 
     def _reference(self) -> tuple[int, ...]:
         return measure(self._session, _request(self._messages[0], 48)).tokens

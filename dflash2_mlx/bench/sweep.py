@@ -1,7 +1,7 @@
 """`bench sweep`: every block size in turn, what each should give by its costs, what it gives, and why one is best."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dflash2_mlx.bench.environment import Environment
@@ -11,6 +11,7 @@ from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 from dflash2_mlx.bench.run import Group, RunPlan, speedup, take_passes
+from dflash2_mlx.errors import UsageError
 from dflash2_mlx.timing import Parts
 
 KIND, VERSION = "dflash2-mlx bench sweep", 2
@@ -55,6 +56,7 @@ class SweepDocument:
     widths: tuple[Width, ...]
     best: int
     same_text: bool
+    complete: bool = True
 
 
 def cost_of(rows: int, parts: Sequence[Parts], plain_step_s: float) -> Cost:
@@ -65,10 +67,10 @@ def cost_of(rows: int, parts: Sequence[Parts], plain_step_s: float) -> Cost:
 
 
 def plain_step(parts: Sequence[Parts]) -> float:
-    """Seconds of a plain step, timed the same way: verify of one row and the rest. Raises: ValueError without steps."""
+    """Seconds of a plain step, timed the same way: verify of one row and the rest. Raises: UsageError without steps."""
     steps = sum(max(0, len(part.rounds) - 1) for part in parts)
     if not steps:
-        raise ValueError("no answer was longer than one token")
+        raise UsageError("no answer was longer than one token, so no step can be timed. Give another --workload.")
     verify = statistics.median(seconds for part in parts for _, seconds in part.verify_passes)
     return verify + sum(part.accept_s + part.host_s for part in parts) / steps
 
@@ -79,17 +81,24 @@ def best_of(widths: Sequence[Width]) -> int:
     return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
 
 
-def sweep(
-    groups: Sequence[Group], plain: Method, drafted: dict[int, Method], plan: RunPlan, note: Callable[[str], None]
-) -> tuple[float, tuple[Width, ...], bool]:
-    """Seconds of a plain step, all widths, and whether every text was the same."""
-    methods = [plain, *drafted.values()]
-    found: dict[str, list[Passes]] = {method.name: [] for method in methods}
+def take_groups(
+    groups: Sequence[Group], methods: Sequence[Method], plan: RunPlan, note: Callable[[str], None]
+) -> Iterator[Mapping[str, Passes]]:
+    """Everything measured of each group in turn, by method; plain decoding is the first one."""
     for group in groups:
-        for name, passes in take_passes(group, methods, plan).items():
-            found[name].append(passes)
+        found = take_passes(group, methods, plan)
         note(group.name)
-    merged = {name: merge(passes) for name, passes in found.items()}
+        yield found
+
+
+def outcome(
+    found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]
+) -> tuple[float, tuple[Width, ...], bool]:
+    """Seconds of a plain step, all widths, and whether every text was the same.
+
+    Raises: UsageError where no answer was long enough to time a step.
+    """
+    merged = {name: merge([passes[name] for passes in found]) for name in found[0]}
     step_s = plain_step(merged[PLAIN].parts)
     widths = []
     for rows, method in drafted.items():

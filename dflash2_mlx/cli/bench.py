@@ -1,15 +1,13 @@
 """`dflash2-mlx bench`: run, sweep, load, check, soak, compare. Everything heavy is imported inside the commands."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import typer
 
 from dflash2_mlx.cli import bench_options as options
 from dflash2_mlx.cli.inputs import read_block_size
+from dflash2_mlx.cli.measured import finish, gathered
 from dflash2_mlx.cli.options import Acceptance, BlockSize, Draft, DraftBits, Model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import chosen_model, get_ready
@@ -18,9 +16,8 @@ from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.errors import UsageError
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    from dflash2_mlx.bench.report import Report
+    from dflash2_mlx.bench.check import Finding
+    from dflash2_mlx.bench.run import GroupResult
     from dflash2_mlx.bench.workloads import Workload
     from dflash2_mlx.loading import Pair
 
@@ -81,14 +78,14 @@ def run(
     block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
     methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
+    for tokens in contexts:
+        _check_context(pair, tokens)
     counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
-    results = []
-    for group in groups_of(workloads, words, contexts, lengths):
-        results.append(run_group(group, methods, plan))
-        Out().note(_progress(results[-1].name, {n: str(s) for n, s in results[-1].speedup.items()}))
+    groups = groups_of(workloads, words, contexts, lengths)
+    results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
     settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
-    document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, tuple(results))
+    document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, results, complete)
     finish(document, run_report(document), report)
 
 
@@ -110,8 +107,7 @@ def sweep(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of
-    from dflash2_mlx.bench.sweep import KIND, VERSION, SweepDocument, best_of, sweep_report
-    from dflash2_mlx.bench.sweep import sweep as run_sweep
+    from dflash2_mlx.bench.sweep import KIND, VERSION, SweepDocument, best_of, outcome, sweep_report, take_groups
 
     assert pair.drafter is not None
     rows = _block_sizes(sizes, pair.drafter.block_size)
@@ -120,9 +116,12 @@ def sweep(
     plan = RunPlan(repeats, SamplingParams(), count_tokens=token_counter(pair, "off"))
     groups = groups_of(workloads, ("off",), (), ())
     plain = method(pair, PLAIN, Width(1))
-    step_s, widths, same = run_sweep(groups, plain, drafted, plan, Out().note)
-    names = tuple(group.name for group in groups)
-    document = SweepDocument(KIND, VERSION, describe(pair), names, repeats, step_s, widths, best_of(widths), same)
+    found, complete = gathered(take_groups(groups, [plain, *drafted.values()], plan, Out().note))
+    step_s, widths, same = outcome(found, drafted)
+    names = tuple(group.name for group in groups[: len(found)])
+    document = SweepDocument(
+        KIND, VERSION, describe(pair), names, repeats, step_s, widths, best_of(widths), same, complete
+    )
     finish(document, sweep_report(document), report)
 
 
@@ -141,17 +140,22 @@ def load(
     """More and more clients at once against a server that speaks OpenAI's interface; errors are counted."""
     from dflash2_mlx.bench.chat_client import Endpoint, models_of
 
-    counts = options.whole_numbers("--clients", clients)
+    counts = options.client_counts(clients)
+    SamplingParams(temperature=temperature)  # refuses bad values at once
     workloads = [found for found in _workloads(workload, None, 1, quick=False) if not found.document_tokens]
     prompts = [turns[0] for found in workloads for turns in found.conversations]
+    if not prompts:
+        raise UsageError("the workloads given hold only long documents, which are left out here. Give another one.")
     endpoint = Endpoint(base_url, model or models_of(Endpoint(base_url, "", api_key))[0], api_key)
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.load import KIND, VERSION, LoadDocument, LoadPlan, load_report, run_load
 
     plan = LoadPlan(endpoint, prompts, max_tokens, requests, temperature)
-    levels = run_load(plan, counts, Out().note)
-    document = LoadDocument(KIND, VERSION, describe(None), base_url, endpoint.model, max_tokens, levels)
+    levels, complete = gathered(run_load(plan, counts, Out().note))
+    document = LoadDocument(KIND, VERSION, describe(None), base_url, endpoint.model, max_tokens, levels, complete)
     finish(document, load_report(document), report)
+    if not any(level.tokens for level in levels):
+        raise typer.Exit(1)
 
 
 @bench.command()
@@ -179,10 +183,11 @@ def check(
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
 
     assert pair.drafter is not None
+    _check_context(pair, context)
     where = describe(pair)
     exact = where.bandwidth is None and where.target is not None and where.target.stored == "float32"
     allowed = (_EXACT_MARGIN if exact else _ROUNDED_MARGIN) if margin is None else margin
-    rows = _block_sizes(sizes, pair.drafter.block_size) if sizes else (2, pair.drafter.block_size)
+    rows = _block_sizes(sizes or (2, pair.drafter.block_size), pair.drafter.block_size)
     plan = CheckPlan(
         lambda block: method(pair, PLAIN, Width(block)).open(),
         tuple(sorted(set(rows))),
@@ -193,14 +198,9 @@ def check(
         token_counter(pair, "off"),
     )
     checker = Checker(plan, workloads)
-    findings = []
-    for finding in checker.findings():
-        findings.append(finding)
-        if finding.kind != "same":
-            Out().note(f"{finding.kind}: {finding.check}, {finding.prompt}, {finding.method}, {finding.why}")
-    document = CheckDocument(
-        KIND, VERSION, where, allowed, plan.block_sizes, tuple(findings), tuple(checker.tools), checker.long_context
-    )
+    findings, complete = gathered(_differences_told(checker.findings()))
+    tools, long = tuple(checker.tools), checker.long_context
+    document = CheckDocument(KIND, VERSION, where, allowed, plan.block_sizes, findings, tools, long, complete)
     finish(document, check_report(document), report)
     if document.faults:
         raise typer.Exit(1)
@@ -228,10 +228,11 @@ def soak(
         lambda: Session(pair, cache_bytes=_SOAK_CACHE), minutes * 60, seed, token_counter(pair, "off"), memory_in_use
     )
     s = Soak(plan, workloads)
-    s.run(Out().note)
+    _, complete = gathered(s.run(Out().note))
+    seconds = minutes * 60 if complete else s.samples[-1].at_s
     counts = (s.answers, s.cancelled, s.restarts, s.tokens, s.text_checks, s.text_changes)
     document = SoakDocument(
-        KIND, VERSION, describe(pair, seed=seed), minutes * 60, *counts, tuple(s.samples), *slopes(s.samples)
+        KIND, VERSION, describe(pair, seed=seed), seconds, *counts, tuple(s.samples), *slopes(s.samples), complete
     )
     finish(document, soak_report(document), report)
     if document.text_changes:
@@ -266,22 +267,29 @@ def load_for_bench(load: LoadParams) -> "Pair":
     return pair
 
 
-def finish(document: "DataclassInstance", report: "Report", folder: Path | None) -> None:
-    """Tables to stderr, files to `folder`, the document as the last line of stdout."""
-    from dflash2_mlx.bench.terminal import show
-    from dflash2_mlx.bench.writers import write_report
-
-    out, text = Out(), json.dumps(asdict(document), ensure_ascii=False)
-    show(report)
-    if folder:
-        for line in write_report(report, text, folder):
-            out.note(f"dflash2-mlx: {line}")
-    out.document(text)
+def _told(result: "GroupResult") -> "GroupResult":
+    """The result, after a line about it."""
+    found = ", ".join(f"{method} {ratio}x" for method, ratio in result.speedup.items())
+    Out().note(f"{result.name:<40} {found}")
+    return result
 
 
-def _progress(name: str, ratios: dict[str, str]) -> str:
-    found = ", ".join(f"{method} {ratio}x" for method, ratio in ratios.items())
-    return f"{name:<40} {found}"
+def _differences_told(findings: "Iterator[Finding]") -> "Iterator[Finding]":
+    """The findings, each difference after a line about it."""
+    for finding in findings:
+        if finding.kind != "same":
+            Out().note(f"{finding.kind}: {finding.check}, {finding.prompt}, {finding.method}, {finding.why}")
+        yield finding
+
+
+def _check_context(pair: "Pair", tokens: int) -> None:
+    """Refuse a prompt that leaves no room for an answer, before anything is measured. Raises: UsageError."""
+    limit = pair.target.context_limit
+    if tokens >= limit:
+        raise UsageError(
+            f"{tokens} prompt tokens are more than the {limit} tokens of this model's context hold beside an answer. "
+            "Give a smaller --context."
+        )
 
 
 def _sampling(temperature: float, seed: int) -> SamplingParams:
@@ -289,10 +297,12 @@ def _sampling(temperature: float, seed: int) -> SamplingParams:
 
 
 def _block_sizes(sizes: Sequence[int], trained: int) -> tuple[int, ...]:
-    """The block sizes to try, plain decoding's 1 left out because it is always there."""
+    """The block sizes to try, plain decoding's 1 left out because it is always there. Raises: UsageError."""
     for size in sizes:
         if size > trained:
             raise UsageError(f"block size {size} is above the {trained} rows that this drafter was trained with.")
+    if sizes == (1,):
+        raise UsageError("--block-sizes 1 is plain decoding, which is always measured. Give wider ones.")
     return tuple(size for size in sizes if size > 1) or tuple(range(2, trained + 1))
 
 

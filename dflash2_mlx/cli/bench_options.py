@@ -1,7 +1,10 @@
 """The options that only `bench` has, and how their words become values. Knows typer only."""
 
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -9,6 +12,31 @@ import typer
 from dflash2_mlx.errors import UsageError
 
 _WHAT, _HOW, _OUTPUT = "What is measured", "How", "Output"
+_LONGEST, _MOST_CLIENTS = 2**24, 512
+_LENGTH = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(k?)", re.ASCII)
+
+
+def _report_folder(folder: Path | None) -> Path | None:
+    """The folder, made and tried before anything is measured. Raises: UsageError."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(
+            f"--report {str(folder)!r} is no folder to write to: {why}. Name another one, or make it writable."
+        ) from error
+
+
+def _number(value: float | None) -> float | None:
+    """A number that is one: typer's own bounds let inf pass. Raises: UsageError."""
+    if value is not None and not math.isfinite(value):
+        raise UsageError(f"{value} is no number to measure by. Give a finite one.")
+    return value
+
 
 DraftV1 = Annotated[
     str | None,
@@ -60,7 +88,12 @@ Quick = Annotated[
 ]
 ReportFolder = Annotated[
     Path | None,
-    typer.Option("--report", help="Write report.md, .html, .json, CSV and PNG there.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--report",
+        help="Write report.md, .html, .json, CSV and PNG there.",
+        callback=_report_folder,
+        rich_help_panel=_OUTPUT,
+    ),
 ]
 BlockSizes = Annotated[
     str | None,
@@ -88,32 +121,39 @@ Margin = Annotated[
     typer.Option(
         "--margin",
         min=0.0,
+        callback=_number,
         help="Lead in nats up to which a different token is rounding. Default: 0.001 on the CPU in float32, else 0.25.",
         rich_help_panel=_HOW,
     ),
 ]
-Minutes = Annotated[float, typer.Option("--minutes", min=0.01, help="How long.", rich_help_panel=_HOW)]
+Minutes = Annotated[
+    float, typer.Option("--minutes", min=0.01, callback=_number, help="How long.", rich_help_panel=_HOW)
+]
 Before = Annotated[Path, typer.Argument(metavar="A.json", help="stdout or report.json of `bench run`, before.")]
 After = Annotated[Path, typer.Argument(metavar="B.json", help="The same, after.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 where something got worse.")]
 
 
 def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
-    """`512,2k` as numbers; `k` is 1024. Raises: UsageError naming the option."""
+    """`512,2k` as numbers, each once; `k` is 1024. Raises: UsageError naming the option."""
     found = []
-    for word in (text or "").split(","):
-        digits = word.strip().lower()
-        if not digits and text is None:
-            continue
-        number, factor = (digits[:-1], 1024) if digits.endswith("k") else (digits, 1)
-        try:
-            value = round(float(number) * factor)
-        except ValueError:
-            value = 0
-        if value < 1:
+    for word in text.split(",") if text is not None else ():
+        match = _LENGTH.fullmatch(word.strip().lower())
+        value = round(float(match[1]) * (1024 if match[2] else 1)) if match else 0
+        if not 1 <= value <= _LONGEST:
             raise UsageError(f"{option} {text!r}: {word.strip()!r} is no length. Give numbers like 512,2k,8k.")
         found.append(value)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
+
+
+def client_counts(text: str) -> tuple[int, ...]:
+    """How many clients at once, level by level. Raises: UsageError."""
+    counts = whole_numbers("--clients", text)
+    if max(counts) > _MOST_CLIENTS:
+        raise UsageError(
+            f"--clients {text!r}: {max(counts)} is too many for one process. Give at most {_MOST_CLIENTS}."
+        )
+    return counts
 
 
 def thinking_words(text: str) -> Sequence[str]:

@@ -1,5 +1,9 @@
 """`dflash2-mlx bench` over real pairs, small ones."""
 
+import errno
+import importlib
+import sys
+
 import pytest
 
 QUICK = ("--quick", "--repeats", 1)
@@ -105,6 +109,17 @@ def test_two_real_runs_of_the_same_build_report_no_change(cli, tmp_path):
     ("arguments", "words"),
     [
         (("run", "--context", "12x"), "'12x' is no length. Give numbers like 512,2k,8k."),
+        (("run", "--context", "inf"), "'inf' is no length"),
+        (("run", "--context", "512,1e30"), "'1e30' is no length"),
+        (("run", "--length", "99999k"), "'99999k' is no length"),
+        (("sweep", "--block-sizes", "1"), "--block-sizes 1 is plain decoding, which is always measured"),
+        (("check", "--margin", "inf"), "inf is no number"),
+        (("soak", "--minutes", "inf"), "inf is no number"),
+        (("run", "--report", "/proc/nowhere"), "--report '/proc/nowhere' is no folder to write to"),
+        (("compare", "a", "b", "--report", __file__), "is no folder to write to"),
+        (("load", "--clients", "1,100k"), "102400 is too many for one process"),
+        (("load", "--temperature", "nan"), "temperature is nan"),
+        (("load", "-w", "long-summary"), "only long documents"),
         (("run", "--thinking", "maybe"), "--thinking is 'maybe'. Give off, on or both."),
         (("run", "-w", "poetry"), "there is no workload poetry"),
         (("run", "--dataset", "gsm8k", "-w", "maths"), "--dataset excludes --workload"),
@@ -114,7 +129,7 @@ def test_two_real_runs_of_the_same_build_report_no_change(cli, tmp_path):
 )
 def test_what_a_user_can_mistype_is_one_line(cli, arguments, words):
     command, *rest = arguments
-    outcome = cli(command, "--model", "demo", *rest)
+    outcome = cli(command, *(("--model", "demo") if command != "compare" else ()), *rest)
     assert outcome.code == 2 and words in outcome.err and len(outcome.err.splitlines()) == 1, outcome.err
 
 
@@ -123,6 +138,69 @@ def test_a_block_wider_than_the_drafter_was_trained_with_is_refused(cli, tiny, w
     command, *rest = wide
     outcome = cli(command, *tiny, "--thinking", "on", *rest) if command == "run" else cli(command, *tiny, *rest)
     assert outcome.code == 2 and "block size 9 is above the 8 rows" in outcome.err
+
+
+def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(cli):
+    outcome = cli("run", "--model", "demo", *QUICK, "-w", "short-chat", "--context", "512,40k")
+    assert outcome.code == 2 and "40960 prompt tokens are more than the 32768" in outcome.err, outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    outcome = cli("check", "--model", "demo", "--context", "32768")
+    assert outcome.code == 2 and "32768 prompt tokens are more than" in outcome.err
+
+
+class InterruptedAt:
+    """Raises as Ctrl-C does when it is called for the `number`-th time."""
+
+    def __init__(self, monkeypatch, place, number):
+        self.count, self.number = 0, number
+        module, _, name = place.rpartition(".")
+        self.inner = getattr(sys.modules.get(module) or importlib.import_module(module), name)
+        monkeypatch.setattr(place, self)
+
+    def __call__(self, *args, **settings):
+        self.count += 1
+        if self.count == self.number:
+            raise KeyboardInterrupt
+        return self.inner(*args, **settings)
+
+
+INTERRUPTED = {
+    "run": ("dflash2_mlx.bench.run.take_passes", 2, (*QUICK, "-w", "short-chat", "-w", "chinese")),
+    "sweep": (
+        "dflash2_mlx.bench.sweep.take_passes",
+        2,
+        (*QUICK, "-w", "short-chat", "-w", "chinese", "--block-sizes", 5),
+    ),
+    "check": ("dflash2_mlx.bench.check.measure", 9, ("-w", "short-chat", "--max-tokens", 4)),
+    "soak": ("dflash2_mlx.machine.memory_in_use", 3, ("--minutes", 5)),
+}
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "soak", *(pytest.param(c, marks=pytest.mark.slow) for c in ("run", "sweep"))]
+)
+def test_ctrl_c_shows_what_was_measured_so_far(cli, monkeypatch, tmp_path, command):
+    place, number, arguments = INTERRUPTED[command]
+    InterruptedAt(monkeypatch, place, number)
+    outcome = cli(command, "--model", "demo", *arguments, "--report", tmp_path)
+    assert outcome.code == 130 and outcome.document["complete"] is False, outcome.err
+    assert "Interrupted" in outcome.err and "Traceback" not in outcome.err
+    assert (tmp_path / "report.html").exists()
+
+
+def test_ctrl_c_before_anything_was_measured_leaves_nothing_behind(cli, monkeypatch):
+    InterruptedAt(monkeypatch, "dflash2_mlx.bench.run.take_passes", 1)
+    outcome = cli("run", "--model", "demo", *QUICK, "-w", "short-chat")
+    assert outcome.code == 130 and outcome.out == ""
+
+
+def test_a_document_is_printed_even_where_the_report_cannot_be_written(cli, monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "report.json")
+
+    monkeypatch.setattr("dflash2_mlx.bench.writers.write_report", full)
+    outcome = cli("soak", "--model", "demo", "--minutes", 0.01, "--report", tmp_path)
+    assert outcome.code == 1 and "answers" in outcome.document and "No space left on device" in outcome.err
 
 
 def test_a_target_without_a_drafter_has_nothing_to_compare(cli, stored):

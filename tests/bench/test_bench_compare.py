@@ -1,13 +1,15 @@
 """What counts as a change between two runs, and what the machine's noise is allowed to do."""
 
 import json
+import os
 import random
+import threading
 
 import pytest
 
-from dflash2_mlx.bench.compare import compare, comparison_report, is_change
+from dflash2_mlx.bench import run_report
+from dflash2_mlx.bench.compare import KIND, VERSION, compare, comparison_report, is_change
 from dflash2_mlx.bench.numbers import spread
-from dflash2_mlx.bench.run_report import KIND
 
 
 def samples(median, noise=0.0, count=5, seed=0):
@@ -114,12 +116,69 @@ def test_a_tenth_more_is_seen_through_two_percent_of_noise():
     assert seen > 190
 
 
-@pytest.mark.parametrize("content", ["", "{}", "no json", '{"kind": "dflash2-mlx bench sweep"}'])
+@pytest.mark.parametrize("content", ["", "{}", "no json", "null", "[" * 100_000, b"\xff\xfe\x00", '{"kind": 3}'])
 def test_a_file_that_is_no_run_is_refused_in_one_line(cli, tmp_path, content):
     other, good = tmp_path / "other.json", run(tmp_path, "a.json")
-    other.write_text(content)
+    other.write_bytes(content if isinstance(content, bytes) else content.encode())
     outcome = cli("compare", good, other)
     assert outcome.code == 2 and "holds no document of `dflash2-mlx bench run`" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_document_of_another_command_is_named(cli, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text('{"kind": "dflash2-mlx bench sweep"}')
+    outcome = cli("compare", other, run(tmp_path, "a.json"))
+    assert outcome.code == 2 and "is one of `dflash2-mlx bench sweep`, not of `dflash2-mlx bench run`" in outcome.err
+
+
+def changed(tmp_path, name, change):
+    path = run(tmp_path, name)
+    document = json.loads(path.read_text().splitlines()[-1])
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_document_of_another_version_is_refused(cli, tmp_path):
+    newer = changed(tmp_path, "b.json", lambda found: found.update(version=2))
+    outcome = cli("compare", run(tmp_path, "a.json"), newer)
+    assert outcome.code == 2 and "is a document of version 2, and this program reads 1" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda method: method.pop("tokens_per_round"),
+        lambda method: method.update(tokens_per_round="many"),
+        lambda method: method.update(decode_rate={"samples": [1, 2, 3, 4, 5]}),
+        lambda method: method.update(decode_rate={"samples": ["a"] * 5, "median": "x", "low": None, "high": 3}),
+        lambda method: method.update(decode_rate={"samples": [10**400] * 5, "median": 1, "low": 1, "high": 1}),
+    ],
+)
+def test_a_damaged_figure_is_one_line(cli, tmp_path, damage):
+    broken = changed(tmp_path, "b.json", lambda found: damage(found["groups"][0]["methods"]["dflash2"]))
+    outcome = cli("compare", run(tmp_path, "a.json"), broken)
+    assert outcome.code == 2 and "is damaged" in outcome.err and len(outcome.err.splitlines()) == 1, outcome.err
+
+
+def test_a_run_may_come_from_a_pipe_and_with_a_byte_order_mark(cli, tmp_path):
+    source, pipe = run(tmp_path, "a.json"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"\xef\xbb\xbf" + source.read_bytes(),))
+    writer.start()
+    outcome = cli("compare", pipe, source)
+    writer.join()
+    assert outcome.code == 0 and outcome.document["compared"] > 3, outcome.err
+
+
+def test_an_interrupted_run_is_named(tmp_path):
+    part = changed(tmp_path, "b.json", lambda found: found.update(complete=False))
+    assert f"{part} was interrupted" in compare(run(tmp_path, "a.json"), part).notes
+
+
+def test_what_bench_run_writes_is_what_compare_reads():
+    assert (run_report.KIND, run_report.VERSION) == (KIND, VERSION)
 
 
 def test_runs_without_a_common_workload_cannot_be_compared(cli, tmp_path):

@@ -1,6 +1,9 @@
 """Clients at once against a small server that speaks OpenAI's interface, well and badly."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,11 +30,40 @@ class ChatServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
+END = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n'
+ODD_STREAMS = {
+    "html": b"<html>\n<body>sign in</body></html>",
+    "whole": b'{"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}',
+    "empty": b"",
+    "deep": b"data: " + b"[" * 200_000 + b"\n\n",
+    "latin": b'data: {"choices": \xe9}\n\n',
+    "escape": b'data: {"error": {"message": "bad \\u001b[31m \\n key"}}\n\n',
+    "no error": b'data: {"error": null, "choices": []}\n\n' + END,
+    "huge usage": END + b'data: {"choices": [], "usage": {"completion_tokens": 1' + b"0" * 400 + b"}}\n\n",
+    "usage true": END + b'data: {"choices": [], "usage": {"completion_tokens": true}}\n\n',
+    "usage text": END + b'data: {"choices": 3, "usage": "none"}\n\n',
+}
+
+
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
     def do_GET(self):
+        if self.server.fault == "key":
+            self._json(401, {"error": {"message": "no\x1b[31m key"}})
+            return
+        if self.server.fault == "moved":
+            self.send_response(308)
+            self.send_header("Location", "https://elsewhere/v1/models")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if self.server.fault == "nested":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[" * 200_000)
+            return
         self._json(200, {"data": [{"id": "some-model"}]} if self.server.fault != "no models" else {"data": []})
 
     def do_POST(self):
@@ -42,6 +74,8 @@ class Handler(BaseHTTPRequestHandler):
             server.now += 1
             server.most = max(server.most, server.now)
         try:
+            if server.fault == "slow later" and len(server.bodies) > 2:
+                return time.sleep(60)
             if server.fault == "busy" and len(server.bodies) % 2 == 0:
                 return self._json(503, {"error": {"message": "queue_full"}})
             self._stream()
@@ -57,6 +91,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _stream(self):
+        odd = ODD_STREAMS.get(self.server.fault)
+        if odd is not None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(odd)
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -116,6 +157,74 @@ def test_what_goes_wrong_is_in_the_reply_and_not_raised(serve, fault, words):
     assert words in (replies[-1].error or "")
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("html", "no event came: the answer is text/html"),
+        ("whole", "no event came"),
+        ("empty", "no event came"),
+        ("deep", "RecursionError"),
+        ("latin", "UnicodeDecodeError"),
+        ("escape", "in the stream: bad [31m key"),
+    ],
+)
+def test_an_answer_that_is_no_stream_is_an_error_of_the_reply(serve, fault, words):
+    assert words in one(serve(fault)).error
+
+
+@pytest.mark.parametrize("fault", ["no error", "huge usage", "usage true", "usage text"])
+def test_odd_numbers_of_a_server_are_not_taken_over(serve, fault):
+    reply = one(serve(fault))
+    assert reply.error is None and reply.tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("key", "HTTP 401"), ("moved", "HTTP 308: https://elsewhere/v1/models"), ("nested", "RecursionError")],
+)
+def test_a_server_that_does_not_list_its_models_is_one_line_with_the_reason(serve, cli, fault, words):
+    outcome = cli("load", "--base-url", serve(fault).url)
+    assert outcome.code == 2 and words in outcome.err and len(outcome.err.splitlines()) == 1
+    assert "\x1b" not in outcome.err
+
+
+def test_a_first_request_that_fails_ends_the_test_at_once(serve, cli):
+    server = serve("html")
+    outcome = cli("load", "--base-url", server.url, "--clients", "4")
+    assert outcome.code == 1 and "did not answer a first request: no event came" in outcome.err, outcome.err
+    assert len(server.bodies) == 1 and outcome.out == ""
+
+
+def test_ctrl_c_ends_a_load_test_at_once_with_the_levels_done(serve):
+    """In a process of its own: clients that go on would keep it from ending."""
+    server = serve("slow later")
+    command = [
+        sys.executable,
+        "-m",
+        "dflash2_mlx",
+        "bench",
+        "load",
+        "--base-url",
+        server.url,
+        "-c",
+        "1,2",
+        "--requests",
+        "1",
+    ]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeds_ctrl_c)
+    while len(server.bodies) < 4 and child.poll() is None:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 130 and b"Traceback" not in err, err
+    document = json.loads(out.splitlines()[-1])
+    assert [level["clients"] for level in document["levels"]] == [1] and document["complete"] is False
+
+
+def heeds_ctrl_c():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_a_server_that_is_not_there_is_an_error_of_the_reply():
     assert "refused" in ask(Endpoint("http://127.0.0.1:9/v1", "m"), {}).error
 
@@ -148,7 +257,14 @@ def test_the_command_takes_the_servers_model_and_writes_its_report(serve, cli, t
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [("http://127.0.0.1:9/v1", "does not list its models"), ("localhost:8000", "is no URL")],
+    [
+        ("http://127.0.0.1:9/v1", "does not list its models"),
+        ("localhost:8000", "is no URL"),
+        ("http://127.0.0.1:99999/v1", "is no URL"),
+        ("http://[::1/v1", "is no URL"),
+        ("http://127.0.0.1:9/v1?key=1", "is no URL"),
+        ("", "is no URL"),
+    ],
 )
 def test_a_server_that_cannot_be_asked_is_one_line(cli, url, words):
     outcome = cli("load", "--base-url", url)

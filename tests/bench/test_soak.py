@@ -54,7 +54,7 @@ def test_a_soak_cancels_restarts_and_asks_for_a_known_answer(clock):
 
     plan = SoakPlan(open_session, 200.0, 1, len, lambda: MemoryInUse(1, 2, 3, 4), clock)
     soak = Soak(plan, [CHAT])
-    soak.run(lambda _: None)
+    list(soak.run(lambda _: None))
     assert soak.answers > 100 and len(sessions) == soak.restarts + 1
     assert 0.2 < soak.cancelled / soak.answers < 0.4 and 0.1 < soak.restarts / soak.answers < 0.3
     assert soak.text_checks == soak.answers // 10 and soak.text_changes == 0 and len(soak.samples) == soak.answers
@@ -68,7 +68,7 @@ def test_a_text_that_changes_is_counted(clock):
             return super().stream(request)
 
     soak = Soak(SoakPlan(lambda: Drifting(clock, []), 100.0, 1, len, lambda: MemoryInUse(1, 2, 3, 4), clock), [CHAT])
-    soak.run(lambda _: None)
+    list(soak.run(lambda _: None))
     assert soak.text_changes == soak.text_checks > 0
 
 
