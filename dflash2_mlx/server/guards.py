@@ -47,7 +47,8 @@ class Guards:
 
     def _refusal(self, scope: Scope, headers: Headers, cors: Mapping[str, str]) -> ApiError | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._settings.on_loopback and not self._knows(host):
+        nameless = "host" not in headers and scope.get("http_version") == "1.0"  # no browser, so no rebinding
+        if self._settings.on_loopback and not nameless and not self._knows(host):
             message = f"this server is not addressed as {host[:100]!r}. Allow the name with --allowed-host."
             return ApiError(403, "host_not_allowed", message)
         if origin and not cors and scope["method"] not in _READING and not _same_origin(origin, host):
