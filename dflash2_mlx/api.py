@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
+from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, FinishReason, Round, Summary, TokenLogprob, ToolCall
 from dflash2_mlx.loading import Pair, load_pair
 from dflash2_mlx.room import check_room
@@ -59,6 +60,8 @@ def stream_generate(
     sampling None = what the target's generation_config asks for. Close the iterator to stop early.
     Raises: PromptError, TemplateError, UsageError.
     """
+    if not isinstance(pair, Pair):
+        raise UsageError(f"the pair is of type {type(pair).__name__}. Give what load() returned.")
     return stream(
         pair, Request(prompt, sampling or default_sampling(pair), engine or EngineParams(), text or TextParams())
     )

@@ -24,7 +24,7 @@ def read_json(path: Path) -> dict[str, object]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path.parent}: there is no {path.name} here. Give a model folder. {_AGAIN}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as JSON ({error}). {_AGAIN}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a mapping was expected, found {type(content).__name__}. {_AGAIN}")
@@ -116,7 +116,7 @@ def _check_header(path: Path, raw: bytes, length: int, size: int) -> dict[str, o
         header = json.loads(raw)
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         data = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise WeightsError(f"{path}: its safetensors header is damaged. {_AGAIN}") from None
     if size != 8 + length + data:
         raise WeightsError(f"{path}: the file is cut: {size} bytes of {8 + length + data}. {_AGAIN}")

@@ -1,8 +1,9 @@
 """Parameters as frozen dataclasses, checked on construction. Knows no MLX."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Literal
 
@@ -10,6 +11,7 @@ from dflash2_mlx.errors import UsageError
 
 Acceptance = Literal["coupled", "rejection"]
 MAX_TOP_LOGPROBS = 20
+_COLDEST = 1e-30
 STORED_BITS = 16  # the bits that mean: as stored
 
 
@@ -32,7 +34,8 @@ def _whole(name: str, value: int, low: int, high: int = 2**63 - 1) -> None:
 class SamplingParams:
     """How the target's token is chosen. The defaults are greedy decoding without any change of logits.
 
-    temperature: 0 is greedy. top_p: 1 is off. top_k: 0 is off. min_p: 0 is off.
+    temperature: 0 is greedy; less than 1e-30, by which float32 cannot divide, is 0.
+    top_p: 1 is off. top_k: 0 is off. min_p: 0 is off.
     seed: any int; None draws one. repetition_penalty: 1 is off, over prompt and output.
     presence_penalty, frequency_penalty: 0 is off, over the output only.
     logit_bias: token id -> number added to its logit. logprobs: None is off, N reports the N likeliest (0..20).
@@ -53,6 +56,8 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _between("temperature", self.temperature, 0.0, 100.0)
+        if self.temperature < _COLDEST:
+            object.__setattr__(self, "temperature", 0.0)
         _between("top_p", self.top_p, 0.0, 1.0)
         _whole("top_k", self.top_k, 0)
         _between("min_p", self.min_p, 0.0, 1.0)
@@ -61,6 +66,8 @@ class SamplingParams:
         _between("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise UsageError(f"seed is {self.seed!r}, which is not a whole number.")
+        if not isinstance(self.logit_bias, Mapping):
+            raise UsageError(f"logit_bias is {self.logit_bias!r}. Give a mapping of token ids to numbers.")
         for token, bias in self.logit_bias.items():
             _whole("logit_bias token id", token, 0)
             _between(f"logit_bias of token {token}", bias, -1000.0, 1000.0)
@@ -99,6 +106,11 @@ class EngineParams:
         if self.acceptance not in ("coupled", "rejection"):
             raise UsageError(f"acceptance is {self.acceptance!r}. Give coupled or rejection.")
         _whole("prefill_chunk", self.prefill_chunk, 1)
+        if isinstance(self.end_tokens, str) or not isinstance(self.end_tokens, Iterable):
+            raise UsageError(f"end_tokens is {self.end_tokens!r}. Give a set of token ids.")
+        object.__setattr__(self, "end_tokens", frozenset(self.end_tokens))
+        for token in self.end_tokens:
+            _whole("an end token", token, -(2**63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,11 @@ class LoadParams:
     require_draft: bool = False
 
     def __post_init__(self) -> None:
+        for name, value in (("model", self.model), ("draft", self.draft)):
+            if isinstance(value, PathLike):
+                object.__setattr__(self, name, fspath(value))
+            elif not isinstance(value, str) and not (value is None and name == "draft"):
+                raise UsageError(f"{name} is {value!r}. Give a folder, a repository id or an alias.")
         if self.draft_bits not in (None, 4, 8, 16):
             raise UsageError(f"draft_bits is {self.draft_bits}. Give 4 or 8, or 16 for the stored precision.")
         drafting = (self.draft, self.draft_bits, self.draft_revision, self.require_draft)
@@ -155,7 +172,16 @@ class TextParams:
     raw: bool = False
 
     def __post_init__(self) -> None:
-        stop_strings(self.stop)
+        object.__setattr__(self, "stop", stop_strings(self.stop))  # one string is one stop, not its letters
+        for name, value in (("system", self.system), ("reasoning", self.reasoning)):
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name} is {value!r}. Give text.")
+        if isinstance(self.tools, str | Mapping) or not isinstance(self.tools, Sequence):
+            raise UsageError(f"tools is {self.tools!r}. Give a list of function descriptions in OpenAI's form.")
+        for tool in self.tools:
+            if not isinstance(tool, Mapping):
+                raise UsageError(f"a tool is {tool!r}. Give a function description in OpenAI's form.")
+        object.__setattr__(self, "tools", tuple(self.tools))
         if self.raw and (self.system is not None or self.reasoning is not None or self.tools):
             raise UsageError("raw text has no chat template: drop system, reasoning and tools, or drop raw.")
 
@@ -165,6 +191,8 @@ def stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
 
     Raises: UsageError for an empty string, which would end every answer at once.
     """
+    if not isinstance(stop, str | Sequence | None):
+        raise UsageError(f"stop is {stop!r}. Give a text, or a list of texts.")
     strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
     for string in strings:
         if not isinstance(string, str) or not string:

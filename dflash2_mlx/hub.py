@@ -173,7 +173,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         content = json.loads(_manifest_path(folder).read_text(encoding="utf-8"))
         files = {str(name): StoredFile(**entry) for name, entry in content["files"].items()}
         return Manifest(files, tuple(str(name) for name in content["damaged"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -201,7 +201,7 @@ def _expected_files(folder: Path, manifest: Manifest | None) -> Mapping[str, Sto
     try:
         index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
         shards = {str(name) for name in index["weight_map"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shards = set()  # `weight_files` says what is wrong with it
     return {name: StoredFile(None) for name in ("config.json", *sorted(shards))}
 

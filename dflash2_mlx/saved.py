@@ -3,6 +3,7 @@
 Under DFLASH2_CACHE, by default ~/.cache/dflash2-mlx: drafters/NAME-FINGERPRINT-4bit. Knows files, no MLX.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -37,18 +38,23 @@ def saved_folder(source: Path, bits: int) -> Path:
 def find_saved(source: Path, bits: int) -> Path | None:
     """The kept drafter, whole; None where there is none."""
     folder = saved_folder(source, bits)
+    return folder if _is_whole(folder) else None
+
+
+def _is_whole(folder: Path) -> bool:
     try:
         read_json(folder / "config.json")
         weight_files(folder)
     except (LoadError, OSError):
-        return None
-    return folder
+        return False
+    return True
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
     """A folder to write into that becomes `folder` once it is full; nothing is left of it where writing fails.
 
+    A whole `folder` that another process has made meanwhile stays: it holds the same, and may be in use.
     Raises: OSError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -58,11 +64,32 @@ def writing(folder: Path) -> Iterator[Path]:
         for path in draft.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        if folder.exists():  # a broken copy, or one that another process has just made
-            shutil.rmtree(folder)
-        draft.rename(folder)
+        while not _took_place(draft, folder) and not _is_whole(folder):
+            _move_away(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _took_place(draft: Path, folder: Path) -> bool:
+    """Make `draft` be `folder`, where nothing is there."""
+    try:
+        draft.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def _move_away(broken: Path) -> None:
+    """Take a broken copy out of the way, in one step and then out of existence; another process may do the same."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{broken.name}.", dir=broken.parent))
+    try:
+        broken.rename(aside / "broken")
+    except FileNotFoundError:
+        pass
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _label(source: Path) -> str:

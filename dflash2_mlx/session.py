@@ -33,12 +33,21 @@ Event = Prefilling | Round | Delta | ToolCall | Finished
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One answer to generate. `prompt`: what to answer, as text, as chat messages, or as `render` gave it."""
+    """One answer to generate. `prompt`: what to answer, as text, as chat messages, or as `render` gave it.
+
+    Raises: UsageError for settings of another type.
+    """
 
     prompt: Conversation | Prompt
     sampling: SamplingParams
     engine: EngineParams = field(default_factory=EngineParams)
     text: TextParams = field(default_factory=TextParams)
+
+    def __post_init__(self) -> None:
+        given = (("sampling", self.sampling, SamplingParams), ("engine", self.engine, EngineParams))
+        for name, value, kind in (*given, ("text", self.text, TextParams)):
+            if not isinstance(value, kind):
+                raise UsageError(f"{name} is of type {type(value).__name__}. Give {kind.__name__}(...).")
 
 
 def default_sampling(pair: Pair) -> SamplingParams:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import threading
 
 import mlx.core as mx
 import pytest
@@ -138,6 +140,37 @@ def test_nothing_is_seen_before_all_is_written(pair, kept):
         (draft / "config.json").write_text("{}")
         assert not folder.exists()
     assert folder.exists() and list(kept.iterdir()) == [folder]
+
+
+def test_a_whole_copy_that_another_process_has_made_meanwhile_stays(pair, kept):
+    folder = saved_folder(pair[1], 4)
+    with writing(folder) as draft:
+        write_drafter(folder)  # the other one was faster
+        inode = folder.stat().st_ino
+        (draft / "config.json").write_text("{}")
+    assert folder.stat().st_ino == inode and list(kept.iterdir()) == [folder]
+
+
+def test_processes_that_quantise_the_same_drafter_at_once_all_end_well(pair, kept):
+    folder = saved_folder(pair[1], 4)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{")  # a broken copy, which all of them find
+    start, failed = threading.Barrier(8), []
+
+    def write(number):
+        try:
+            start.wait()
+            with writing(folder) as draft:
+                shutil.copytree(pair[1], draft, dirs_exist_ok=True)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and find_saved(pair[1], 4) == folder and list(kept.iterdir()) == [folder]
 
 
 def test_a_quantised_drafter_is_not_quantised_again(pair):

@@ -1,11 +1,13 @@
 """Whole answers over a tiny pair: stop strings, cancelling, defaults, statistics."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dflash2_mlx.api import gather, generate, load, stream_generate
-from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.engine.width import WidthPolicy
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round
@@ -176,3 +178,68 @@ def test_warming_up_leaves_the_pair_as_it_was(pair):
     whole = ask(pair)
     warm_up(pair)
     assert not pair.target.answering and ask(pair).tokens == whole.tokens
+
+
+WRONG = (
+    (lambda: TextParams(stop=5), "stop is 5"),
+    (lambda: TextParams(stop=(b"x",)), "a stop string is b'x'"),
+    (lambda: TextParams(system=5), "system is 5"),
+    (lambda: TextParams(reasoning=True), "reasoning is True"),
+    (lambda: TextParams(tools="f"), "tools is 'f'"),
+    (lambda: TextParams(tools={"name": "f"}), "tools is {'name'"),
+    (lambda: TextParams(tools=["f"]), "a tool is 'f'"),
+    (lambda: SamplingParams(logit_bias=[(1, 2)]), "logit_bias is"),
+    (lambda: SamplingParams(logit_bias=None), "logit_bias is None"),
+    (lambda: EngineParams(end_tokens=5), "end_tokens is 5"),
+    (lambda: EngineParams(end_tokens="ab"), "end_tokens is 'ab'"),
+    (lambda: EngineParams(end_tokens={1.5}), "an end token is 1.5"),
+    (lambda: LoadParams(5), "model is 5"),
+    (lambda: LoadParams(None), "model is None"),
+    (lambda: LoadParams("demo", 5), "draft is 5"),
+)
+
+
+@pytest.mark.parametrize(("make", "words"), WRONG)
+def test_a_parameter_of_the_wrong_type_is_refused_by_name(make, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sampling": {"temperature": 1}}, "sampling is of type dict. Give SamplingParams(...)."),
+        ({"sampling": ENGINE}, "sampling is of type EngineParams"),
+        ({"engine": {"max_tokens": 5}}, "engine is of type dict"),
+        ({"text": "raw"}, "text is of type str"),
+    ],
+)
+def test_settings_of_another_type_are_refused_by_name(pair, settings, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        ask(pair, **settings)
+
+
+def test_a_name_is_no_pair():
+    with pytest.raises(UsageError, match="the pair is of type str"):
+        generate("demo", "hello")
+
+
+@pytest.mark.parametrize("prompt", [5, b"hello", {"role": "user", "content": "hello"}, (m for m in ())])
+def test_a_conversation_of_another_type_is_refused(pair, prompt):
+    with pytest.raises(PromptError, match="the conversation is of type"):
+        generate(pair, prompt)
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-300])
+def test_a_temperature_that_float32_cannot_divide_by_is_greedy(pair, temperature):
+    greedy = ask(pair)
+    cold = replace(NO_END, temperature=temperature, seed=1)
+    assert all(
+        ask(pair, sampling=cold, engine=replace(ENGINE, block_size=rows)).tokens == greedy.tokens for rows in (1, 5)
+    )
+
+
+def test_what_can_only_be_meant_one_way_is_taken_so():
+    assert TextParams(stop="END").stop == ("END",) and TextParams(stop=["a", "b"]).stop == ("a", "b")
+    assert EngineParams(end_tokens=[1, 2]).end_tokens == {1, 2}
+    assert LoadParams(Path("a/b"), Path("c")).model == "a/b" and TextParams(tools=[{"name": "f"}]).tools

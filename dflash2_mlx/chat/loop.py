@@ -112,8 +112,9 @@ class Chat:
         """Answer `question`; whether there is an answer, which joins the conversation then."""
         self.stage.gap()
         heard = self._listen(question)
-        if heard.finished is None and not heard.tokens:
-            self.stage.say(f"Stopped before the first token.{self._where}")
+        if not heard.tokens:
+            ended = "Stopped before the first token." if heard.finished is None else self._why(heard)
+            self.stage.say(f"{ended}{self._where}")
             return False
         self.conversation.turns.append(Turn(question, heard.answer, heard.reasoning, heard.finished is None))
         self.last = heard.finished or self.last
@@ -201,12 +202,17 @@ class Chat:
             if not self.stage.interactive:
                 self.over, self._code = True, _INTERRUPTED
             return
-        limited = self.settings.engine.max_tokens is not None
-        thinking = bool(heard.reasoning) and not heard.answer.strip()
-        why = ending(heard.finished, thinking=thinking, limited=limited, limit=self.limit)
+        why = self._why(heard)
         self.stage.numbers(numbers(heard.finished.summary, self.limit))
         if why:
             self.stage.say(why)
+
+    def _why(self, heard: Heard) -> str | None:
+        """Why an answer that finished ended early, if it did."""
+        assert heard.finished is not None
+        limited = self.settings.engine.max_tokens is not None
+        thinking = bool(heard.reasoning) and not heard.answer.strip()
+        return ending(heard.finished, thinking=thinking, limited=limited, limit=self.limit)
 
     def _interrupted(self, reader: Reader) -> None:
         """Ctrl-C at the prompt: a hint first, the end of the chat when it comes again."""

@@ -2,12 +2,14 @@
 
 import json
 import re
+import stat
 from pathlib import Path
 
 from dflash2_mlx.chat.conversation import Conversation, from_messages
 from dflash2_mlx.errors import PromptError, UsageError
 
 _FORMAT, _VERSION = "dflash2-mlx chat", 1
+_LONGEST = 64 * 2**20  # bytes of a file to read
 
 
 def save(conversation: Conversation, name: str, model: str) -> Path:
@@ -50,9 +52,16 @@ def read_text(name: str) -> str:
     """The text of a file. Raises: UsageError if it cannot be read, PromptError if it is not UTF-8 text."""
     path = _path(name)
     try:
+        state = path.stat()
+        if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):  # a directory is refused in its own words
+            raise UsageError(f"{path} is no file but a pipe or a device, which may never end. Name a text file.")
+        if state.st_size > _LONGEST:
+            raise UsageError(f"{path} holds {state.st_size} bytes, more than any context. Name a shorter file.")
         return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}. Name a readable text file.") from None
+    except UsageError:
+        raise
     except UnicodeDecodeError as error:
         raise PromptError(f"{path} is not UTF-8 text (byte {error.start}). Convert it first.") from None
     except ValueError as error:  # a name that can be no file's

@@ -49,7 +49,7 @@ def read_tools(path: Path | None) -> tuple[Mapping[str, object], ...]:
         tools = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--tools {path}: {error.strerror}. Give a readable JSON file.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--tools {path}: not JSON ({error}). Give a list of OpenAI function tools.") from None
     if not isinstance(tools, list) or not all(_is_tool(tool) for tool in tools):
         raise UsageError(
@@ -79,9 +79,9 @@ def read_block_size(text: str) -> int | None:
     """`auto` or a number of rows. Raises: UsageError."""
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit()) or int(text[:9]) < 1:
         raise UsageError(f"block-size is {text!r}. Give auto, or a number of rows from 1 (plain decoding).")
-    return int(text)
+    return int(text[:9])
 
 
 def given(**settings: object) -> dict[str, object]:

@@ -100,7 +100,7 @@ def _ask(url: str, path: str, key: str | None) -> dict[str, object]:
     except urllib.error.HTTPError as error:
         with error:
             raise LaunchError(_refusal(url, error.code, error.read())) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "reason", None) or error
         raise LaunchError(
             f"no server answers at {url} ({why}). Start one with `dflash2-mlx serve`, or name it with --base-url."
@@ -113,7 +113,7 @@ def _refusal(url: str, status: int, body: bytes) -> str:
         return f"{url} asks for an API key. Give it with --api-key or {_KEY_VARIABLE}."
     try:
         message = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         message = f"it answered {status}. Is it a dflash2-mlx server? Give another --base-url."
     return f"{url}: {message}"
 

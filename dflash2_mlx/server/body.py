@@ -23,7 +23,7 @@ async def read_body(receive: Receive, declared: str | None, timeout_s: float) ->
 
     Raises: ApiError 413 for more than 32 MiB, 408 for a piece that does not come; ClientGoneError.
     """
-    if declared is not None and declared.isdigit() and int(declared[:20]) > MOST_BODY_BYTES:
+    if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:20]) > MOST_BODY_BYTES:
         raise _too_large()
     pieces: list[bytes] = []
     size, more = 0, True

@@ -48,7 +48,7 @@ def _prompt(given: str | list[str] | list[int] | list[list[int]], served: Served
             raise unsupported("prompt", f"it is a list of {len(given)} prompts. Send one at a time.")
         given = given[0]
     if isinstance(given, str):
-        served.check_length([given])
+        served.check_length(given)
         return served.chat.raw(given)
     if not given:
         raise invalid("prompt is empty: there is nothing to continue. Give some text.", "prompt")

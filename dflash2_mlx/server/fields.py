@@ -14,7 +14,7 @@ from dflash2_mlx.server.served import Served, listed
 from dflash2_mlx.server.settings import Settings
 
 MOST_STOPS = 64
-_LONGEST_HEADER = 1000
+_LONGEST_HEADER, _LONGEST_ID = 1000, 20
 _TO_THE_END = -1  # what llama.cpp and its clients call "no limit"
 _OFF = -1  # what some clients send for "no top_k"
 
@@ -98,7 +98,7 @@ def sampling_params(fields: Fields, served: Served, logprobs: int | None = None)
 
 
 def _token(key: str, served: Served) -> int:
-    if not (key.isascii() and key.isdigit()) or int(key[:20]) >= served.vocab_size:
+    if not (key.isascii() and key.isdigit()) or len(key) > _LONGEST_ID or int(key) >= served.vocab_size:
         raise invalid(
             f"logit_bias names token {key[:40]!r}, which is none of 0 to {served.vocab_size - 1}. Give token ids.",
             "logit_bias",

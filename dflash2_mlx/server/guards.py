@@ -31,7 +31,8 @@ class Guards:
 
     def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._settings.on_loopback and not self._knows(host):
+        nameless = "host" not in headers and scope.get("http_version") == "1.0"  # no browser, so no rebinding
+        if self._settings.on_loopback and not nameless and not self._knows(host):
             message = f"this server is not addressed as {host[:100]!r}. Allow the name with --allowed-host."
             return ApiError(403, "host_not_allowed", message)
         if scope["method"] not in _READING and origin and not (self._allows(origin) or _same_origin(origin, host)):

@@ -1,7 +1,7 @@
 """What is served: a session for the engine thread, and what the event loop may know of it. Names no array."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,17 +77,17 @@ class Served:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
         """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError; ApiError if far too long."""
-        self.check_length(str(message.get("content") or "") for message in messages)
+        if _characters([*messages, *tools]) >= _LEAST_TOKEN * self.context:  # the template may leave some of it out
+            self.check_length(self.chat.render_text(messages, tools=tools or None, reasoning=reasoning))
         render = self.chat.render_for_reuse if self.cache_bytes else self.chat.render
         return render(messages, tools=tools or None, reasoning=reasoning)
 
-    def check_length(self, texts: Iterable[str]) -> None:
-        """Raise ApiError 400 for texts that are surely too long, before the whole of them is tokenised, several times.
+    def check_length(self, whole: str) -> None:
+        """Raise ApiError 400 for a text that is surely too long, before the whole of it is tokenised, several times.
 
-        They are counted in slices, of which each may count a token or two too many, and the error's number is what
+        It is counted in slices, of which each may count a token or two too many, and the error's number is what
         the rest of the text would add at the same rate.
         """
-        whole = "\n".join(texts)
         if len(whole) < _LEAST_TOKEN * self.context:
             return
         most, count = self.context * _DOUBT + _DOUBT_TOKENS, 0
@@ -159,6 +159,15 @@ def open_engine(load: LoadParams, settings: Settings) -> Engine:
         cache_bytes=kept.budget_bytes,
     )
     return Engine(session, served, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
+
+
+def _characters(part: object) -> int:
+    """About how long a part of a request is as text, names and all; it is never longer than so many by a factor."""
+    if isinstance(part, str):
+        return len(part)
+    if isinstance(part, Mapping):
+        return sum(_characters(key) + _characters(value) for key, value in part.items())
+    return sum(map(_characters, part)) if isinstance(part, list | tuple) else 1
 
 
 def _names(load: LoadParams, settings: Settings) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ def plain_messages(messages: Sequence[Message]) -> list[dict[str, object]]:
 
     Raises: PromptError for no messages at all, a content that is not text, or arguments that are no JSON object.
     """
+    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Sequence | None):
+        raise PromptError(f"the conversation is of type {type(messages).__name__}. Give a text or a list of messages.")
     if not messages:
         raise PromptError("the conversation has no messages. Give at least one user message.")
     return [_plain(message, number) for number, message in enumerate(messages, start=1)]
@@ -82,7 +84,7 @@ def _arguments(arguments: object, name: object, number: int) -> Mapping[str, obj
         return {}
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PromptError(
             f"the arguments of tool call {name} in message {number} are not valid JSON ({error}): "
             f"{str(arguments)[:80]!r}. Send the arguments as the model wrote them."

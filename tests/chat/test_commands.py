@@ -1,5 +1,6 @@
 """Commands without a model: what they say and what they change."""
 
+import os
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -234,3 +235,19 @@ def test_numbers_wrap_between_parts():
 def test_an_end_before_the_end_is_said_in_words(reason, thinking, limit, words):
     assert words in (ending(finished(reason), thinking=thinking, limited=True, limit=limit) or "")
     assert ending(finished("stop"), thinking=False, limited=True, limit=limit) is None
+
+
+@pytest.mark.parametrize("command", ["/file", "/load"])
+def test_a_pipe_or_a_device_is_refused_since_it_may_never_end(talk, tmp_path, command):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, "/dev/zero"):
+        assert "is no file but a pipe or a device" in talk.hear(f"{command} {path}")
+    assert not talk.chat.attached
+
+
+def test_a_file_longer_than_any_context_is_refused_unread(talk, tmp_path):
+    long = tmp_path / "long"
+    with long.open("wb") as file:
+        file.truncate(2**40)
+    assert "more than any context" in talk.hear(f"/file {long}")

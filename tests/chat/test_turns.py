@@ -209,3 +209,12 @@ def test_settings_refuse_as_they_do_everywhere(talk):
     assert "block size 9" in talk.hear("/block 9") and talk.chat.settings.engine == EngineParams()
     with pytest.raises(UsageError):
         talk.chat.settings.set("top_k=x")
+
+
+def test_an_answer_of_no_tokens_makes_no_turn_and_keeps_the_question(pair, talk, monkeypatch):
+    said = talk.hear("/set max_tokens=0", "Who are you?")
+    assert "cut at 0 tokens" in said and not talk.chat.conversation.turns and talk.chat.prefill == "Who are you?"
+    talk.hear("/set max_tokens=off")
+    tokens = len(pair.chat.render([{"role": "user", "content": "Who are you?"}]).tokens)
+    monkeypatch.setattr(pair.target, "context_limit", tokens)
+    assert "The context is full" in talk.hear("Who are you?") and not talk.chat.conversation.turns

@@ -108,6 +108,7 @@ def test_at_most_so_many_tokens_come_and_the_cut_is_told(ask, most):
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"presence_penalty": 1e9}, "presence_penalty"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": {"0" * 20 + "99999": 1}}, "logit_bias"),
         ({"logit_bias": {"cat": 1}}, "logit_bias"),
         ({"logit_bias": [1]}, "logit_bias"),
         ({"logit_bias": {"1": 5000}}, "logit_bias"),

@@ -1,5 +1,6 @@
 """Faults that other servers of this kind have shown, one by one, where no other file tests for them."""
 
+import json
 import re
 import time
 
@@ -32,11 +33,16 @@ def test_a_prompt_beyond_the_context_is_a_400_with_both_numbers_before_any_heade
     assert path == MESSAGES or reply.json()["error"]["code"] == "context_length_exceeded"
 
 
+CALL = [{"function": {"name": "f", "arguments": json.dumps({"text": "word " * 6 * 10**6})}}]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         (CHAT, {"messages": [{"role": "user", "content": "word " * 6 * 10**6}]}),
         (COMPLETIONS, {"prompt": "word " * 6 * 10**6}),
+        (CHAT, {"messages": USER, "tools": [{"function": {"name": "f", "description": "word " * 6 * 10**6}}]}),
+        (CHAT, {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": CALL}, *USER]}),
     ],
 )
 def test_thirty_megabytes_of_prompt_are_refused_before_they_are_tokenised(client, path, body):
@@ -157,3 +163,9 @@ def test_a_seed_gives_the_same_text_whatever_the_block_size_and_the_cache(real):
     reply = plain.chat(**body).json()
     assert reply["dflash"]["mode"] == "plain" and reply["dflash"]["fallback_reason"]
     assert {*texts, reply["choices"][0]["message"]["reasoning_content"]} == texts and len(texts) == 1
+
+
+def test_arguments_nested_beyond_all_reason_are_a_400(client):
+    call = {"function": {"name": "f", "arguments": "[" * 200_000}}
+    reply = client.post(CHAT, {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": [call]}, *USER]})
+    assert reply.status_code == 400 and "not valid JSON" in reply.json()["error"]["message"]

@@ -7,6 +7,7 @@ import pytest
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, USER, Client
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.settings import Settings
+from live import connect, read_all, running
 from scripted import ScriptedSession, desk
 
 KEY = "s3cret"
@@ -209,3 +210,16 @@ def test_a_model_s_name_may_have_slashes(wrapper):
     assert Client(served).get("/v1/models/owner/name").status_code == 200
     served.worker.stop()
     assert served.worker.join(5)
+
+
+@pytest.mark.parametrize(
+    ("version", "origin", "status"),
+    [("1.0", b"", b"200"), ("1.1", b"", b"400"), ("1.0", b"Origin: https://evil.example\r\n", b"403")],
+)
+def test_a_program_that_speaks_http_1_0_needs_no_host(make_desk, wrapper, version, origin, status):
+    """Browsers always send a Host, so there is nothing to rebind; an Origin counts as ever."""
+    body = json.dumps({"messages": USER}).encode()
+    head = f"POST {CHAT} HTTP/{version}\r\nContent-Length: {len(body)}\r\n".encode()
+    with running(make_desk(ScriptedSession(wrapper, text="</think>\n\nHi."))) as url, connect(url) as connection:
+        connection.sendall(head + origin + b"\r\n" + body)
+        assert read_all(connection).split(b" ", 2)[1] == status
