@@ -33,7 +33,7 @@ check: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-peers: $(VENV)/.dev  ## our rate beside plain mlx-lm's and the authors' package (Linux)
+bench-peers: $(VENV)/.dev  ## our rate beside plain mlx-lm's and three other packages' (Linux)
 	$(BIN)/python scripts/bench_peers.py
 
 clean:

@@ -1,9 +1,12 @@
-"""Our rate beside plain mlx-lm's and the authors' package: same pair, same prompts, same machine, one run.
+"""Our rate beside plain mlx-lm's and other packages' with the same drafter: same prompts, same machine, one run.
 
-`python scripts/bench_peers.py [--model DIR --draft DIR] [--repeat N] [--blas PATH|none] [--peer-venv DIR]`.
-Greedy. Every package runs in its own process and is asked in turn, so that noise hits all alike. What is timed is the
-same for all: from the call with token ids to the last token id, prefill included, text and loading excluded; beside
-it the rate after the first token. The last line is JSON.
+`python scripts/bench_peers.py [--model DIR --draft DIR] [--peers NAME ...] [--repeat N] [--blas PATH|none]`.
+The others are those of peer_process.py: the authors' package, mlx-vlm, mlx-dspark, each installed without its pins
+into a virtual environment of its own under `--peer-venvs`. One that cannot be installed or cannot run the pair is left
+out, and a line says why. Greedy. Every package runs in its own process and is asked in turn, so that noise hits all
+alike. What is timed is the same for all: from the call with token ids to the last token id, prefill included, text and
+loading excluded; beside it the rate after the first token. Every text is compared with plain mlx-lm's; only a
+difference of ours is a failure. The last line is JSON.
 """
 
 import argparse
@@ -18,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from first_run import PROMPTS
-from peer_process import Runner, peer_python
+from peer_process import PEERS, Runner, peer_python
 
 DEMO = Path(__file__).parents[1] / "dflash2_mlx" / "demo"
-PREFILL_TOKENS = 2000
 BLAS = (
     "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
     "/usr/lib/aarch64-linux-gnu/openblas-pthread/libopenblas.so.0",
@@ -62,13 +64,13 @@ class Entry:
         return (self.count - len(self.groups)) / rounds if rounds else 1.0
 
 
-def entries(with_authors: bool, widest: int) -> list[Entry]:
+def entries(peers: list[str], widest: int) -> list[Entry]:
     """The ways to decode, in the order in which they take turns."""
     found = []
     for block_size in (b for b in (5, 8) if b <= widest):
-        if with_authors:
-            found.append(Entry(f"authors' package, block {block_size}", "authors", block_size))
+        found += [Entry(f"{PEERS[peer].label}, block {block_size}", peer, block_size) for peer in peers]
         found.append(Entry(f"dflash2-mlx, block {block_size}", "ours", block_size))
+    found += [Entry(f"{PEERS[peer].label}, as it comes", peer, None) for peer in peers if PEERS[peer].adapts]
     return [*found, Entry("mlx-lm, plain", "mlx-lm", None), Entry("dflash2-mlx, plain", "ours", None)]
 
 
@@ -123,34 +125,46 @@ def differences(ways: list[Entry]) -> list[str]:
 
 
 def show(ways: list[Entry]) -> None:
-    """The table of rates."""
-    by_name = {way.name: way for way in ways}
-    plain = by_name["mlx-lm, plain"]
-    print(f"{'':<28} {'tok/s':>8} {'range':>15} {'after 1st':>10} {'per round':>10} {'/ mlx-lm':>9} {'/ authors':>10}")
+    """The table of rates; a rival that chooses its blocks by itself stands beside our widest."""
+    ours = {way.block_size: way for way in ways if way.engine == "ours"}
+    widest = max(size or 0 for size in ours) or None
+    plain = next(way for way in ways if way.engine == "mlx-lm")
+    print(f"{'':<28} {'tok/s':>8} {'range':>15} {'after 1st':>10} {'per round':>10} {'/ mlx-lm':>9} {'ours / it':>10}")
     for way in ways:
         rates = sorted(way.count / seconds for seconds in way.seconds)
-        peer = by_name.get(f"authors' package, block {way.block_size}")
-        against = f"{way.rate / peer.rate:>9.2f}x" if peer and peer is not way else ""
+        own = ours[widest if way.engine in PEERS and way.block_size is None else way.block_size]
+        against = f"{own.rate / way.rate:>9.2f}x" if own is not way else ""
         print(
             f"{way.name:<28} {way.rate:>8.1f} {f'{rates[0]:.1f}-{rates[-1]:.1f}':>15} {way.rate_after_first:>10.1f} "
             f"{way.per_round:>10.2f} {way.rate / plain.rate:>8.2f}x {against}"
         )
 
 
-def prefill_rates(runners: dict[str, Runner], vocab_size: int, repeat: int) -> dict[str, float]:
-    """Median prompt tokens a second of ours, with the drafter taking in what it is shown, and of mlx-lm."""
+def prefill_rates(runners: dict[str, Runner], vocab_size: int, length: int, repeat: int) -> dict[str, dict[str, float]]:
+    """Median prompt tokens a second by package, to the first token; of ours also with what its drafter takes in."""
     draws = random.Random(0)
-    prompt = [draws.randrange(vocab_size) for _ in range(PREFILL_TOKENS)]
-    seconds: dict[str, list[float]] = {"ours": [], "mlx-lm": []}
+    prompt = [draws.randrange(vocab_size) for _ in range(length)]
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in runners}
     for turn in range(repeat + 1):
-        for name, taken in seconds.items():
-            answer = runners[name].ask("prefill", prompt=prompt)
+        for name, runner in runners.items():
+            answer = runner.ask("prefill", prompt=prompt)
             if turn:
-                taken.append(answer["seconds"])
-    return {name: PREFILL_TOKENS / statistics.median(taken) for name, taken in seconds.items()}
+                taken[name].append(answer)
+    return {
+        name: {what: length / statistics.median(answer[what] for answer in answers) for what in answers[0]}
+        for name, answers in taken.items()
+    }
 
 
-def header(runners: dict[str, Runner], options: argparse.Namespace, blas: str, note: str) -> dict[str, Any]:
+def show_prefill(rates: dict[str, dict[str, float]], length: int) -> None:
+    """The rates on a line."""
+    labels = {name: peer.label for name, peer in PEERS.items()} | {"ours": "dflash2-mlx", "mlx-lm": "mlx-lm"}
+    shown = [f"{labels[name]} {rate['first_token']:.0f}" for name, rate in rates.items()]
+    print(f"prefill of {length} random tokens, tok/s to the first token: {', '.join(shown)}")
+    print(f"with what the drafter takes in of it: dflash2-mlx {rates['ours']['drafter_too']:.0f}")
+
+
+def header(runners: dict[str, Runner], options: argparse.Namespace, blas: str, notes: list[str]) -> dict[str, Any]:
     """Print what the numbers are for; the versions of every package."""
     answers = {name: runner.ask("versions") for name, runner in runners.items()}
     found = {name: answer["versions"] for name, answer in answers.items()}
@@ -162,7 +176,7 @@ def header(runners: dict[str, Runner], options: argparse.Namespace, blas: str, n
     print(f"machine: {processor}, {platform.system()}, Python {python}; BLAS: {blas}")
     for name, versions in found.items():
         print(f"{name}: {', '.join(f'{package} {version}' for package, version in versions.items())}")
-    print(f"authors' package: {note}")
+    print("\n".join(notes))
     print(f"target: {options.model}\ndrafter: {options.draft}")
     return found
 
@@ -171,14 +185,23 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def start(options: argparse.Namespace, env: dict[str, str]) -> tuple[dict[str, Runner], str]:
-    """A process for every package, and one line on the authors'."""
-    python, note = peer_python(options.peer_venv)
+def start(options: argparse.Namespace, env: dict[str, str]) -> tuple[dict[str, Runner], list[str]]:
+    """A process for every package that can run the pair, and a line on each of the others'."""
     arguments = ["--model", str(options.model), "--draft", str(options.draft)]
     runners = {name: Runner(sys.executable, name, arguments, env) for name in ("ours", "mlx-lm")}
-    if python:
-        runners["authors"] = Runner(python, "authors", arguments, env)
-    return runners, note
+    notes = []
+    for name in options.peers:
+        python, note = peer_python(options.peer_venvs, name)
+        if python:
+            runner = Runner(python, name, arguments, env)
+            try:
+                runner.ask("generate", prompt=[1, 2, 3, 4], max_tokens=8, block_size=5, end_tokens=[])
+                runners[name] = runner
+            except RuntimeError as reason:
+                runner.close()
+                note = f"{PEERS[name].package} cannot run this pair, so it is left out: {reason}"
+        notes.append(f"{PEERS[name].label}: {note}")
+    return runners, notes
 
 
 def main() -> int:
@@ -187,23 +210,28 @@ def main() -> int:
     parser.add_argument("--draft", type=Path, default=DEMO / "drafter", help="the drafter's folder (default: bundled)")
     parser.add_argument("--repeat", type=int, default=5, help="timed passes over all prompts (default 5)")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens an answer at most (default 128)")
+    parser.add_argument("--prompts", type=int, default=len(PROMPTS), help="how many prompts (default: all)")
+    parser.add_argument("--prefill", type=int, default=2000, help="tokens of the prefill measurement (default 2000)")
     parser.add_argument("--blas", help="shared library to preload on Linux, or none (default: OpenBLAS where found)")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="other packages (default: all)")
     parser.add_argument(
-        "--peer-venv",
+        "--peer-venvs",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "dflash2-mlx-peer",
-        help="folder for the authors' package (default: in the system's folder for temporary files)",
+        default=Path(tempfile.gettempdir()) / "dflash2-mlx-peers",
+        help="folder with a virtual environment for each (default: in the system's folder for temporary files)",
     )
     options = parser.parse_args()
-    options.repeat = max(1, options.repeat)
+    for number in ("repeat", "prompts", "prefill"):
+        if getattr(options, number) < 1:
+            parser.error(f"--{number} must be at least 1.")
     for folder in (options.model, options.draft):
         if not (folder / "config.json").exists():
             parser.error(f"{folder} holds no config.json: give the folders of a target and its drafter.")
     env, blas = blas_env(options.blas)
-    runners, note = start(options, env)
-    versions = header(runners, options, blas, note)
-    chat = runners["ours"].ask("render", prompts=list(PROMPTS))
-    ways = entries("authors" in runners, chat["block_size"])
+    runners, notes = start(options, env)
+    versions = header(runners, options, blas, notes)
+    chat = runners["ours"].ask("render", prompts=list(PROMPTS[: options.prompts]))
+    ways = entries([name for name in options.peers if name in runners], chat["block_size"])
     measure(ways, runners, chat["prompts"], chat["end_tokens"], options)
     lengths, replies = [len(p) for p in chat["prompts"]], [len(tokens) for tokens in ways[-1].tokens]
     print(f"{len(lengths)} prompts of {min(lengths)}-{max(lengths)} tokens, replies of {min(replies)}-{max(replies)}")
@@ -211,11 +239,8 @@ def main() -> int:
     show(ways)
     unequal = differences(ways)
     print("\nall texts are equal" if not unequal else "\n" + "\n".join(unequal))
-    prefill = prefill_rates(runners, chat["vocab_size"], options.repeat)
-    print(
-        f"prefill of {PREFILL_TOKENS} random tokens: {prefill['ours']:.0f} tok/s with the drafter, "
-        f"mlx-lm {prefill['mlx-lm']:.0f} ({prefill['ours'] / prefill['mlx-lm']:.2f}x)"
-    )
+    prefill = prefill_rates(runners, chat["vocab_size"], options.prefill, options.repeat)
+    show_prefill(prefill, options.prefill)
     for runner in runners.values():
         runner.close()
     rates = {way.name: {"rate": round(way.rate, 2), "after_first": round(way.rate_after_first, 2)} for way in ways}

@@ -1,6 +1,6 @@
 """How many nodes a round's graphs have: what a Metal device would have to launch. Nothing is computed.
 
-`python scripts/count_nodes.py [--pair DIR] [--peer-venv DIR]`: one greedy draft and one verify forward, for the
+`python scripts/count_nodes.py [--pair DIR] [--peer-venvs DIR]`: one greedy draft and one verify forward, for the
 bundled pair's sizes and for Qwen3.8-27B with its DFlash 2 drafter. The last line is JSON.
 """
 
@@ -157,14 +157,14 @@ def measure(size: Size, runner: Runner | None, detail: bool) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", type=Path, default=DEMO, help="folder with target/ and drafter/ (default: bundled)")
-    parser.add_argument("--peer-venv", type=Path, help="also count the authors' package, installed into this folder")
+    parser.add_argument("--peer-venvs", type=Path, help="also count the authors' package, installed under this folder")
     parser.add_argument("--detail", action="store_true", help="print the nodes by kind")
     options = parser.parse_args()
     if not (options.pair / "drafter" / "config.json").exists():
         parser.error(f"{options.pair} holds no drafter/config.json: give --pair a folder with target/ and drafter/.")
     runner = None
-    if options.peer_venv:
-        python, note = peer_python(options.peer_venv)
+    if options.peer_venvs:
+        python, note = peer_python(options.peer_venvs, "authors")
         print(f"peer: {note}")
         runner = Runner(python, "authors") if python else None
     configs = [json.loads((options.pair / part / "config.json").read_text()) for part in ("target", "drafter")]

@@ -1,16 +1,50 @@
-"""Starts peer_runner.py processes and makes the authors' package a Python of its own. Knows no MLX."""
+"""Starts peer_runner.py processes and makes every rival package a Python of its own. Knows no MLX."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sysconfig
 import venv
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PEER = "dflash==0.1.0"
 _RUNNER = Path(__file__).with_name("peer_runner.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A rival package, what its imports need beside this Python's packages, and how it is asked."""
+
+    label: str
+    package: str
+    needs: tuple[str, ...]
+    called: str
+    adapts: bool = False  # left alone, it changes the block size as it goes, and is measured so too
+
+
+_VLM = "mlx-vlm==0.7.10"
+_VLM_NEEDS = ("requests", "urllib3", "charset-normalizer", "pillow")
+PEERS = {
+    "authors": Peer("authors' package", "dflash==0.1.0", (), "model_mlx.stream_generate"),
+    "mlx-vlm": Peer(
+        "mlx-vlm",
+        _VLM,
+        _VLM_NEEDS,
+        "generate_step, on a copy of the target with its own tensor names; as it comes its blocks change between 3 "
+        "rows and 5 and its greedy loop drafts without the selector, at a block size it is held there with it",
+        adapts=True,
+    ),
+    "mlx-dspark": Peer(
+        "mlx-dspark",
+        "mlx-dspark==0.20.3",
+        (_VLM, *_VLM_NEEDS),  # mlx-vlm for one import of a drafter that is not used here
+        "dflash_generate, its drafter not quantised; it always drafts the trained width, the block size being what "
+        "the target verifies",
+    ),
+}
 
 
 class Runner:
@@ -30,42 +64,45 @@ class Runner:
         )
 
     def ask(self, do: str, **values: object) -> dict[str, Any]:
-        """The answer to the command `do`. Raises: RuntimeError when the process ended, its reason is on stderr."""
+        """The answer to the command `do`. Raises: RuntimeError with the engine's reason where it has none."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # an engine that could not start has said why
             self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+        line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"{' '.join(map(str, self._process.args))} ended without an answer to {do!r}")  # type: ignore[arg-type]
         answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
         return answer
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
 
-def peer_python(folder: Path) -> tuple[str | None, str]:
-    """The Python of `folder` that can import the authors' package, and one line on how it came there.
+def peer_python(folder: Path, name: str) -> tuple[str | None, str]:
+    """The Python in `folder`/`name` that can import the peer `name`, and one line on how it came there.
 
-    Without its pins: mlx, mlx-lm and huggingface_hub, all that its MLX backend imports, are those of the running
-    Python, so both sides run on the same builds. None where the package cannot be fetched.
+    Without its pins: mlx, mlx-lm, huggingface_hub and transformers are those of the running Python, so that all sides
+    run on the same builds. None where the package cannot be fetched.
     """
-    python = folder / "bin" / "python"
+    peer, home = PEERS[name], folder / name
+    python = home / "bin" / "python"
     if not python.exists():
-        venv.create(folder, with_pip=True)
-    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+        venv.create(home, with_pip=True)
+    own = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     (own / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    if not any(own.glob("dflash-*.dist-info")):
+    if not (own / f"{peer.package.replace('-', '_').replace('==', '-')}.dist-info").exists():
         options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--retries", "1", "--timeout", "15"]
-        install = [str(python), "-m", "pip", "install", *options, PEER]
+        install = [str(python), "-m", "pip", "install", *options, peer.package, *peer.needs]
         done = subprocess.run(install, capture_output=True, text=True, check=False)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
-            return None, f"{PEER} cannot be installed ({lines[-1]}); it is left out."
-    return str(python), f"{PEER} without its pins, on this Python's mlx and mlx-lm"
+            return None, f"{peer.package} cannot be installed ({lines[-1]}); it is left out."
+    return str(python), f"{peer.package} without its pins, on this Python's mlx and mlx-lm: {peer.called}"

@@ -1,7 +1,7 @@
 """Serves one engine over JSON lines, for bench_peers.py and count_nodes.py: `python peer_runner.py ENGINE ...`.
 
-ENGINE is `authors` (the package dflash, in a Python of its own), `mlx-lm` or `ours`. Every line on stdin is a
-command, every line on stdout its answer. Imports of an engine happen in its own process only.
+ENGINE is a name of peer_engines.py. Every line on stdin is a command, every line on stdout its answer, or
+`{"error": reason}`. Imports of an engine happen in its own process only.
 """
 
 import argparse
@@ -9,138 +9,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
-
-
-class Engine(Protocol):
-    """What is asked of every engine: greedy tokens, as they come, in groups; block_size None = plain decoding."""
-
-    def generate(
-        self, prompt: list[int], max_tokens: int, block_size: int | None, end: frozenset[int]
-    ) -> Iterator[tuple[int, ...]]: ...
-
-
-class MlxLmEngine:
-    """Plain decoding by mlx-lm, its next step launched before a token is read."""
-
-    def __init__(self, model: str, draft: str) -> None:
-        from mlx_lm.utils import load_model
-
-        self._model, _ = load_model(Path(model))
-
-    def generate(
-        self, prompt: list[int], max_tokens: int, block_size: int | None, end: frozenset[int]
-    ) -> Iterator[tuple[int, ...]]:
-        from mlx_lm.generate import generate_step
-
-        for token, _ in generate_step(mx.array(prompt), self._model, max_tokens=max_tokens):
-            yield (int(token),)
-            if token in end:
-                return
-
-    def prefill(self, prompt: list[int]) -> None:
-        """Take the prompt in and give one token."""
-        next(self.generate(prompt, 1, None, frozenset()))
-
-
-class OurEngine:
-    """This package at the level where the others are called: token ids in, token ids out."""
-
-    def __init__(self, model: str, draft: str) -> None:
-        from dflash2_mlx.api import load
-
-        self._pair = load(model, draft, draft_bits=16)
-
-    def generate(
-        self, prompt: list[int], max_tokens: int, block_size: int | None, end: frozenset[int]
-    ) -> Iterator[tuple[int, ...]]:
-        from dflash2_mlx.config import EngineParams, SamplingParams
-        from dflash2_mlx.engine.baseline import decode_plain
-        from dflash2_mlx.engine.loop import decode
-        from dflash2_mlx.events import Round
-
-        target, drafter = self._pair.target, self._pair.drafter
-        assert drafter is not None
-        params = EngineParams(max_tokens=max_tokens, block_size=block_size, end_tokens=end)
-        target.reset()
-        drafter.reset()
-        if block_size is None:
-            events = decode_plain(target, prompt, SamplingParams(), params)
-        else:
-            events = decode(target, drafter, prompt, SamplingParams(), params)
-        for event in events:
-            if isinstance(event, Round):
-                yield event.tokens
-
-    def prefill(self, prompt: list[int]) -> None:
-        """Take the prompt in, give one token, and have the drafter take in what it is shown."""
-        drafter = self._pair.drafter
-        assert drafter is not None
-        list(self.generate(prompt, 1, drafter.block_size, frozenset()))
-        mx.eval(drafter.propose(mx.array(prompt[-1:], dtype=mx.int32), 1).tokens)
-
-    def render(self, prompts: list[str]) -> dict[str, Any]:
-        """Token ids of chat prompts with thinking off, and every id that ends an answer."""
-        from dflash2_mlx.config import SamplingParams, TextParams
-        from dflash2_mlx.session import Request, render
-
-        text = TextParams(reasoning="off")
-        ids = [list(render(self._pair, Request(p, SamplingParams(), text=text)).tokens) for p in prompts]
-        return {
-            "prompts": ids,
-            "end_tokens": sorted(self._pair.end_tokens),
-            "vocab_size": self._pair.target.vocab_size,
-            "block_size": self._pair.drafter.block_size if self._pair.drafter else 1,
-        }
-
-
-class _Silent:
-    """A detokenizer that makes no text, since no other engine here makes any."""
-
-    last_segment = ""
-
-    def add_token(self, token: int) -> None: ...
-
-    def finalize(self) -> None: ...
-
-
-class AuthorsEngine:
-    """The authors' MLX backend, its look-up on the Hub answered with the local folder."""
-
-    def __init__(self, model: str, draft: str) -> None:
-        from dflash import model_mlx  # type: ignore[import-not-found]
-        from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-        class IdsOnly(TokenizerWrapper):  # type: ignore[misc]
-            detokenizer = _Silent()
-
-            def __init__(self) -> None:
-                object.__setattr__(self, "_eos_token_ids", set())
-
-            @property
-            def eos_token_ids(self) -> frozenset[int]:
-                return frozenset(self._eos_token_ids)
-
-        model_mlx.snapshot_download = lambda folder, **_: folder
-        self._package = model_mlx
-        self._tokenizer = IdsOnly()
-        self._model, _ = model_mlx.load(model)
-        self._draft = model_mlx.load_draft(draft)
-
-    def generate(
-        self, prompt: list[int], max_tokens: int, block_size: int | None, end: frozenset[int]
-    ) -> Iterator[tuple[int, ...]]:
-        object.__setattr__(self._tokenizer, "_eos_token_ids", set(end))
-        for response in self._package.stream_generate(
-            self._model, self._draft, self._tokenizer, mx.array(prompt), block_size=block_size, max_tokens=max_tokens
-        ):
-            if response.tokens:
-                yield tuple(response.tokens)
+from peer_engines import ENGINES, Engine
 
 
 def timed(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
@@ -160,17 +36,21 @@ def timed(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
         "groups": len(groups),
         "seconds": stopped - started,
         "first_s": (first or stopped) - started,
+        **getattr(engine, "told", {}),
     }
 
 
 def prefilled(engine: Any, command: dict[str, Any]) -> dict[str, Any]:
-    """Seconds to take a prompt in."""
+    """Seconds from a prompt to its first token and, of ours, until the drafter has taken in what it was shown."""
     mx.synchronize()
     started = time.perf_counter()
-    engine.prefill(command["prompt"])
-    seconds = time.perf_counter() - started
+    list(engine.generate(command["prompt"], 1, 2, frozenset()))
+    seconds = {"first_token": time.perf_counter() - started}
+    if hasattr(engine, "take_in"):
+        engine.take_in(command["prompt"])
+        seconds["drafter_too"] = time.perf_counter() - started
     mx.synchronize()
-    return {"seconds": seconds}
+    return seconds
 
 
 def versions(*_: Any) -> dict[str, Any]:
@@ -178,7 +58,7 @@ def versions(*_: Any) -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}
-    for name in ("mlx", "mlx-lm", "dflash", "dflash2-mlx"):
+    for name in ("mlx", "mlx-lm", "dflash", "mlx-vlm", "mlx-dspark", "dflash2-mlx"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -227,11 +107,11 @@ def _authors_round(draft: Any, command: dict[str, Any], graph_nodes: Any, dtype:
     return dict(nodes)
 
 
-ENGINES: dict[str, Callable[[str, str], Any]] = {
-    "authors": AuthorsEngine,
-    "mlx-lm": MlxLmEngine,
-    "ours": OurEngine,
-}
+def reason(error: Exception) -> str:
+    """What went wrong and where, on one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def main() -> None:
@@ -241,17 +121,28 @@ def main() -> None:
     parser.add_argument("--draft", default="")
     options = parser.parse_args()
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a package prints must not mix with the answers
-    engine = ENGINES[options.engine](options.model, options.draft) if options.model else None
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    try:
+        engine = ENGINES[options.engine](options.model, options.draft) if options.model else None
+    except Exception as error:
+        return say({"error": reason(error)})
     handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "versions": versions,
-        "generate": lambda command: timed(engine, command),  # type: ignore[arg-type]
+        "generate": lambda command: timed(engine, command),
         "prefill": lambda command: prefilled(engine, command),
-        "render": lambda command: engine.render(command["prompts"]),  # type: ignore[union-attr]
+        "render": lambda command: engine.render(command["prompts"]),
         "count": count_authors_draft,
     }
     for line in sys.stdin:
         command = json.loads(line)
-        print(json.dumps(handlers[command["do"]](command)), file=answers, flush=True)
+        try:
+            say(handlers[command["do"]](command))
+        except Exception as error:
+            say({"error": reason(error)})
+    return None
 
 
 if __name__ == "__main__":
