@@ -27,7 +27,7 @@ def running(desk: Desk) -> Iterator[str]:
         yield url_of(bound)
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         bound.close()
         assert not thread.is_alive(), "the server did not stop"
 

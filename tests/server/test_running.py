@@ -232,7 +232,7 @@ def test_it_listens_while_it_loads_and_raises_what_loading_raised(session):
         assert reply.status_code == 503 and reply.headers["retry-after"]
     assert httpx.get(f"{url}/v1/models").status_code == 503 and httpx.get(f"{url}/api/status").status_code == 200
     background.may_load.set()
-    background.join(10)
+    background.join(60)
     assert not background.is_alive() and str(background.raised) == "no weights" and not background.ready.is_set()
 
 
