@@ -132,8 +132,8 @@ class Terminal:
     def exit_code(self) -> int | None:
         """Wait for the end; the exit code, 128 + N for signal N."""
         limit = time.monotonic() + PATIENCE_S
-        while self.drain() and time.monotonic() < limit:
-            pass
+        while self.drain():
+            assert time.monotonic() < limit, f"waiting for the end:\n{self.shown}"
         self.process.wait()
         signal = self.process.signalstatus
         return self.process.exitstatus if signal is None else 128 + signal

@@ -290,8 +290,9 @@ def test_no_colour_means_no_colour(home):
         terminal.ready()
         terminal.enter("Write a Python function that reverses a string.")
         terminal.see("tokens per round")
+        terminal.ready(2)
         terminal.type("\x04")
-        terminal.exit_code()
+        assert terminal.exit_code() == 0
         codes = {int(code or 0) for found in SGR.findall(terminal.raw) for code in found.split(b";")}
         assert not {code for code in codes if (30 <= code <= 48 and code != 39) or 90 <= code <= 107}
 
