@@ -186,7 +186,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def start(options: argparse.Namespace, env: dict[str, str]) -> tuple[dict[str, Runner], list[str]]:
-    """A process for every package that can run the pair, and a line on each of the others'."""
+    """A process for every package that can run the pair, and a line on each of the others."""
     arguments = ["--model", str(options.model), "--draft", str(options.draft)]
     runners = {name: Runner(sys.executable, name, arguments, env) for name in ("ours", "mlx-lm")}
     notes = []
