@@ -30,33 +30,22 @@ class DynamicConv(nn.Module):
 
         rows, residual: [b, H]; dynamic: what `kernels` gave; side: 0 before the sublayer, 1 after it.
         """
-        grouped = rows.reshape(rows.shape[0], self._groups, -1)  # [b, G, channels]
-        base = self.base_kernel.reshape(2, self._taps, self._groups, -1)
-        terms: list[mx.array] = []
-        for tap in range(min(self._taps, rows.shape[0])):
-            shifted = mx.pad(grouped[:-tap], [(tap, 0), (0, 0), (0, 0)]) if tap else grouped
-            terms += [dynamic[:, side * self._taps + tap], base[side, tap], shifted]
-        if residual is None:
-            return _weighed(*terms).reshape(rows.shape)
-        return _added(residual.reshape(grouped.shape), *terms).reshape(rows.shape)
-
-
-def _sum_of_taps(*terms: mx.array) -> mx.array:
-    """terms: dynamic kernel, base kernel and rows of each tap in turn."""
-    out = (terms[0] + terms[1]) * terms[2]
-    for first in range(3, len(terms), 3):
-        out = out + (terms[first] + terms[first + 1]) * terms[first + 2]
-    return out
+        return _convolved(rows, dynamic, self.base_kernel, side, residual)
 
 
 @mx.compile
-def _weighed(*terms: mx.array) -> mx.array:
-    return _sum_of_taps(*terms)
-
-
-@mx.compile
-def _added(residual: mx.array, *terms: mx.array) -> mx.array:
-    return residual + _sum_of_taps(*terms)
+def _convolved(rows: mx.array, dynamic: mx.array, base: mx.array, side: int, residual: mx.array | None) -> mx.array:
+    """See DynamicConv.convolve; base: [2, taps, H]. Compiled as a whole, so that it is built in one call."""
+    grouped = rows.reshape(rows.shape[0], dynamic.shape[2], -1)  # [b, G, channels]
+    taps = base.shape[1]
+    base = base.reshape(2, taps, *grouped.shape[1:])
+    out = (dynamic[:, side * taps] + base[side, 0]) * grouped
+    for tap in range(1, min(taps, rows.shape[0])):
+        shifted = mx.pad(grouped[:-tap], [(tap, 0), (0, 0), (0, 0)])
+        out = out + (dynamic[:, side * taps + tap] + base[side, tap]) * shifted
+    if residual is not None:
+        out = residual.reshape(out.shape) + out
+    return out.reshape(rows.shape)
 
 
 @mx.compile

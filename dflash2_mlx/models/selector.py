@@ -52,12 +52,20 @@ class CandidateSelector(nn.Module):
 
         candidates: [n, K]; hidden: [n, H].
         """
-        first = mx.broadcast_to(anchor[:, None], (1, candidates.shape[1]))
-        previous = mx.concatenate([first, candidates[:-1].astype(anchor.dtype)])  # [n, K]
-        gate = self.hidden_projection(hidden)[:, None].astype(mx.float32)  # [n, 1, R]
-        left = self.predecessor_codebook[previous].astype(mx.float32) * gate  # [n, K, R]
-        right = self.successor_codebook[candidates].astype(mx.float32)  # [n, K, R]
-        return left @ right.swapaxes(1, 2)
+        gate = self.hidden_projection(hidden)
+        return _pair_scores(anchor, candidates, gate, self.predecessor_codebook, self.successor_codebook)
+
+
+@mx.compile
+def _pair_scores(
+    anchor: mx.array, candidates: mx.array, gate: mx.array, predecessors: mx.array, successors: mx.array
+) -> mx.array:
+    """See CandidateSelector.transitions; gate: [n, R], codebooks: [V, R]."""
+    first = mx.broadcast_to(anchor[:, None], (1, candidates.shape[1]))
+    previous = mx.concatenate([first, candidates[:-1].astype(anchor.dtype)])  # [n, K]
+    left = predecessors[previous].astype(mx.float32) * gate[:, None].astype(mx.float32)  # [n, K, R]
+    right = successors[candidates].astype(mx.float32)  # [n, K, R]
+    return left @ right.swapaxes(1, 2)
 
 
 def select(
@@ -86,6 +94,7 @@ def select(
     return Draft(_pick(candidates, path), candidates, mx.softmax(taken, axis=-1))
 
 
+@mx.compile
 def _walk(best: mx.array) -> mx.array:
     """Candidate places [n] of the path, where best [n, previous K] is the best place after each predecessor.
 

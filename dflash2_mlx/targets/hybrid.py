@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.cache import TargetCache
-from dflash2_mlx.targets.recurrence import has_kernel, stepwise
+from dflash2_mlx.targets.recurrence import GROUP, has_kernel, stepwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Seen:
     conv_input: mx.array  # [1, kernel - 1 + b, conv channels]
     inputs: tuple[mx.array, ...]  # q, k, v, a, b, each [1, b, ...]
     state: mx.array | None  # [1, value heads, Dv, Dk] before the block
-    states: list[mx.array]  # the state after every row, where no kernel ran
+    states: list[mx.array]  # the states after every row, as `stepwise` groups them, where no kernel ran
 
 
 class HybridTarget(LayeredTarget):
@@ -89,7 +89,7 @@ def _gated_delta(layer: Any, rows: mx.array, cache: Any) -> tuple[mx.array, _See
         out, after = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, before)
     else:
         out, states = stepwise((q, k, v), compute_g(layer.A_log, decay, layer.dt_bias), mx.sigmoid(beta), before)
-        after = states[-1]
+        after = states[-1][:, -1]
     cache[0], cache[1] = mx.contiguous(conv_input[:, -window:]), after
     out = layer.out_proj(layer.norm(out, gate).reshape(1, count, -1))
     return out, _Seen(layer, cache, conv_input, inputs, before, states)
@@ -103,7 +103,8 @@ def _rebuild(seen: _Seen, rows: int) -> None:
     seen.cache[0] = mx.contiguous(seen.conv_input[:, rows : rows + window])
     seen.cache[1] = seen.state
     if rows and seen.states:
-        seen.cache[1] = seen.states[rows - 1]
+        group, row = divmod(rows - 1, GROUP)
+        seen.cache[1] = seen.states[group][:, row]
     elif rows:
         accepted = (part[:, :rows] for part in seen.inputs)
         seen.cache[1] = gated_delta_update(*accepted, layer.A_log, layer.dt_bias, seen.state)[1]

@@ -8,6 +8,7 @@ from mlx_lm.models.cache import ArraysCache
 
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
+from dflash2_mlx.targets.recurrence import GROUP
 from fakes import TAPS, tiny_model, tiny_target
 
 FAMILIES = ["qwen3_5", "qwen3", "llama"]
@@ -54,6 +55,15 @@ def test_committing_some_rows_equals_a_fresh_run_of_the_kept_prefix(pair, kept):
     fresh(target, PROMPT).verify(mx.array(BLOCK))
     target.commit(kept)
     assert_same(target, fresh(reference, PROMPT + BLOCK[:kept]))
+
+
+@pytest.mark.parametrize("kept", [GROUP, GROUP + 1])
+def test_a_block_wider_than_a_group_of_states_is_cut_back_too(pair, kept):
+    target, reference = pair
+    wide = [(11 * i + 5) % 512 for i in range(GROUP + 3)]
+    fresh(target, PROMPT).verify(mx.array(wide))
+    target.commit(kept)
+    assert_same(target, fresh(reference, PROMPT + wide[:kept]))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
