@@ -3,12 +3,12 @@
 Knows no MLX. Every fault of a folder becomes one line that names the file.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dflash2_mlx.errors import ConfigError, WeightsError
+from dflash2_mlx.parsing import parse_json
 
 _AGAIN = "Fetch it again."
 _HEADER_LIMIT = 2**27
@@ -21,10 +21,10 @@ def read_json(path: Path) -> dict[str, object]:
     Raises: ConfigError where the file is missing or is not a JSON mapping.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path.parent}: there is no {path.name} here. Give a model folder. {_AGAIN}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not readable as JSON ({error}). {_AGAIN}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a mapping was expected, found {type(content).__name__}. {_AGAIN}")
@@ -113,10 +113,10 @@ def _check_header(path: Path, raw: bytes, length: int, size: int) -> dict[str, o
     if len(raw) < length:
         raise WeightsError(f"{path}: the file is cut: {size} bytes, its header alone needs {8 + length}. {_AGAIN}")
     try:
-        header = json.loads(raw)
+        header = parse_json(raw)
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         data = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise WeightsError(f"{path}: its safetensors header is damaged. {_AGAIN}") from None
     if size != 8 + length + data:
         raise WeightsError(f"{path}: the file is cut: {size} bytes of {8 + length + data}. {_AGAIN}")

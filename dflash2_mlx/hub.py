@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dflash2_mlx.errors import LoadError, UsageError
+from dflash2_mlx.parsing import parse_json
 
 _REPOSITORY = re.compile(r"^[\w.-]+/[\w.-]+(@[\w./-]+)?$")
 _PACKAGE = "package:"
@@ -170,10 +171,10 @@ def gigabytes(count: int) -> str:
 def read_manifest(folder: Path) -> Manifest | None:
     """What the snapshot in `folder` should hold; None where no pull noted it, or the note is unreadable."""
     try:
-        content = json.loads(_manifest_path(folder).read_text(encoding="utf-8"))
+        content = parse_json(_manifest_path(folder).read_text(encoding="utf-8"))
         files = {str(name): StoredFile(**entry) for name, entry in content["files"].items()}
         return Manifest(files, tuple(str(name) for name in content["damaged"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -199,9 +200,9 @@ def _expected_files(folder: Path, manifest: Manifest | None) -> Mapping[str, Sto
     if manifest:
         return manifest.files
     try:
-        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
+        index = parse_json((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
         shards = {str(name) for name in index["weight_map"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         shards = set()  # `weight_files` says what is wrong with it
     return {name: StoredFile(None) for name in ("config.json", *sorted(shards))}
 

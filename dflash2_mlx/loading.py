@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 
 from dflash2_mlx.checkpoint import check_safetensors, read_json, read_optional_json, weight_files
 from dflash2_mlx.config import STORED_BITS, LoadParams
-from dflash2_mlx.engine.width import ROUND_COSTS, WidthPolicy, choose_block_size
+from dflash2_mlx.engine.width import ROUND_COSTS, BlockSize, WidthPolicy, choose_block_size
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.hub import find_folder
 from dflash2_mlx.machine import probe
@@ -121,9 +121,15 @@ def with_drafter(pair: Pair, draft: str, draft_bits: int | None = None) -> Pair:
 
 def width_policy(target: LayeredTarget, drafter: DFlashDrafter) -> WidthPolicy:
     """A policy that has learnt nothing yet; where the chip's costs for quantised targets are known it begins there."""
-    quantized = target.quantized
-    widest = choose_block_size(None, drafter.block_size, quantized=quantized, queries_per_kv=target.query_heads_per_kv)
-    return WidthPolicy(widest.rows, ROUND_COSTS.get(probe().family) if quantized else None)
+    costs = ROUND_COSTS.get(probe().family) if target.quantized else None
+    return WidthPolicy(block_size_of(target, drafter, None).rows, costs)
+
+
+def block_size_of(target: LayeredTarget, drafter: DFlashDrafter, requested: int | None) -> BlockSize:
+    """The block size in use and why; `requested` None = the default. Raises: UsageError for more than was trained."""
+    return choose_block_size(
+        requested, drafter.block_size, quantized=target.quantized, queries_per_kv=target.query_heads_per_kv
+    )
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:

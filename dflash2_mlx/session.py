@@ -13,10 +13,10 @@ from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
 from dflash2_mlx.engine.prefill import Drafter, room_for, take_in
 from dflash2_mlx.engine.stats import Setting, Stats
-from dflash2_mlx.engine.width import BlockSize, choose_block_size
+from dflash2_mlx.engine.width import BlockSize
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
-from dflash2_mlx.loading import Pair
+from dflash2_mlx.loading import Pair, block_size_of
 from dflash2_mlx.machine import probe
 from dflash2_mlx.prefix import PrefixCache
 from dflash2_mlx.text.channels import Channels
@@ -69,10 +69,7 @@ def block_size_for(pair: Pair, requested: int | None) -> BlockSize:
     """
     if pair.drafter is None:
         return BlockSize(1, pair.speculation_off or "no drafter is loaded")
-    target = pair.target
-    return choose_block_size(
-        requested, pair.drafter.block_size, quantized=target.quantized, queries_per_kv=target.query_heads_per_kv
-    )
+    return block_size_of(pair.target, pair.drafter, requested)
 
 
 def default_cache_bytes(pair: Pair) -> int:

@@ -11,6 +11,7 @@ difference of ours is a failure. The last line is JSON.
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
@@ -81,7 +82,8 @@ def blas_env(choice: str | None) -> tuple[dict[str, str], str]:
     path = choice or next((path for path in BLAS if Path(path).exists()), None)
     if path is None:
         return {}, "none found to preload (Debian: libopenblas0-pthread): MLX's reference BLAS"
-    return {"LD_PRELOAD": path}, f"{path} preloaded"
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    return {"LD_PRELOAD": path}, f"{path} preloaded" + (f", {threads} thread(s)" if threads else "")
 
 
 def measure(

@@ -97,7 +97,8 @@ def peer_python(folder: Path, name: str) -> tuple[str | None, str]:
     if not python.exists():
         venv.create(home, with_pip=True)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
-    (own / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    shared = own / "shared.pth"  # out of the way while installing: what this Python has by chance is needed there too
+    shared.unlink(missing_ok=True)
     if not (own / f"{peer.package.replace('-', '_').replace('==', '-')}.dist-info").exists():
         options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--retries", "1", "--timeout", "15"]
         install = [str(python), "-m", "pip", "install", *options, peer.package, *peer.needs]
@@ -105,4 +106,5 @@ def peer_python(folder: Path, name: str) -> tuple[str | None, str]:
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
             return None, f"{peer.package} cannot be installed ({lines[-1]}); it is left out."
+    shared.write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
     return str(python), f"{peer.package} without its pins, on this Python's mlx and mlx-lm: {peer.called}"

@@ -15,7 +15,7 @@ PACKAGE = "dflash2_mlx"
 
 # Parts of the package from the bottom up. A part imports only from itself and from rows above its own.
 LAYERS = (
-    ("errors",),
+    ("errors", "parsing"),
     ("config", "events"),
     ("models", "targets"),
     ("engine", "text", "hub", "pairs", "machine", "checkpoint", "faults", "published"),
@@ -33,6 +33,15 @@ MAY_IMPORT = {
     "mlx_lm": {"targets", "text", "loading", "session"},
 }
 NO_MLX = {"models/config.py"}  # files of those parts that must do without
+# Who reads JSON without `parse_json`: itself, the server (which sends its own refusals), and readers of our own text.
+OWN_JSON = {
+    "parsing.py",
+    "server/body.py",
+    "server/messages.py",
+    "text/stream.py",
+    "cli/report.py",
+    "bench/workloads.py",
+}
 DATA = {"demo"}  # package data, no code
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager"}
 MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 400, 60, 5
@@ -75,6 +84,13 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"{PACKAGE}.{alias.name}" for alias in node.names)
 
 
+def called_on(path: Path, module: str) -> Iterator[str]:
+    """Names of the functions of `module` that a file uses."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module:
+            yield node.attr
+
+
 def described(path: Path) -> set[ast.AST]:
     """Methods of the file's Protocols: they describe calls that others wrote."""
     classes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
@@ -104,6 +120,12 @@ def test_heavy_packages_are_imported_only_where_the_house_allows_it(path):
         if allowed is not None:
             assert part_of(path) in allowed, f"{short(path)} imports {name}"
             assert path.relative_to(ROOT / PACKAGE).as_posix() not in NO_MLX, f"{short(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+def test_json_from_outside_is_read_in_one_way(path):
+    if path.relative_to(ROOT / PACKAGE).as_posix() not in OWN_JSON:
+        assert not {"loads", "load"} & set(called_on(path, "json")), f"{short(path)}: use parse_json"
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=short)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from urllib.parse import urlsplit
 
 from dflash2_mlx.errors import UsageError
+from dflash2_mlx.parsing import parse_json
 
 _LONGEST_LIST, _MOST_TOKENS = 2**24, 2**31
 
@@ -82,7 +83,7 @@ class StatusError(ValueError):
     """The server answered with another status than 200."""
 
 
-FAILURES = (OSError, HTTPException, ValueError, RecursionError)  # of a server, of what it sends, or on the way to it
+FAILURES = (OSError, HTTPException, ValueError)  # of a server, of what it sends, or on the way to it
 
 
 def connect(endpoint: Endpoint) -> HTTPConnection:
@@ -104,7 +105,7 @@ def models_of(endpoint: Endpoint) -> Sequence[str]:
     connection = connect(endpoint)
     try:
         connection.request("GET", _path(endpoint, "/models"), headers=_headers(endpoint))
-        found = json.loads(_answered(connection).read(_LONGEST_LIST))
+        found = parse_json(_answered(connection).read(_LONGEST_LIST))
         names = [str(entry["id"]) for entry in found["data"]]
     except (*FAILURES, KeyError, TypeError) as error:
         raise UsageError(
@@ -150,7 +151,7 @@ def _chunks(response: HTTPResponse) -> Iterator[Mapping[str, object]]:
         data = text.removeprefix("data:").strip()
         if data == "[DONE]":
             return
-        chunk = json.loads(data)
+        chunk = parse_json(data)
         if isinstance(chunk, dict):
             yield chunk
 

@@ -1,7 +1,6 @@
 """Public data sets as workloads, fetched from the Hub when asked for and kept in its cache. Knows huggingface_hub."""
 
 import fnmatch
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.errors import LoadError, UsageError
 from dflash2_mlx.faults import explain
 from dflash2_mlx.hub import cache_folder
+from dflash2_mlx.parsing import parse_json
 
 Row = Mapping[str, object]
 _TIMEOUT_S = 30.0
@@ -133,8 +133,8 @@ def _read_rows(path: Path, most: int) -> Iterable[Row]:
         return _parquet_rows(path, most)
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        rows = [json.loads(line) for line in lines[:most]]
-    except (ValueError, RecursionError) as error:
+        rows = [parse_json(line) for line in lines[:most]]
+    except ValueError as error:
         raise LoadError(f"{path} is not JSON line by line ({error}). Remove it and fetch it again.") from error
     return [row for row in rows if isinstance(row, dict)]
 

@@ -14,7 +14,6 @@ from dflash2_mlx.bench.run_sections import detail_sections
 
 _CLEAR = 1.02  # below it a ratio is called no gain
 _NOISY = 0.25  # range over median above which the repeats disagree
-KIND, VERSION = "dflash2-mlx bench run", 1
 
 
 @dataclass(frozen=True, slots=True)

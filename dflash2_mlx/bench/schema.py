@@ -1,7 +1,8 @@
 """Whether a tool call fits its function's JSON schema: the part of JSON Schema that tools use. Pure functions."""
 
-import json
 from collections.abc import Mapping, Sequence
+
+from dflash2_mlx.parsing import parse_json
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -20,8 +21,8 @@ def call_problem(name: str, arguments: str, tools: Sequence[Mapping[str, object]
         function = tool.get("function")
         if isinstance(function, Mapping) and function.get("name") == name:
             try:
-                value = json.loads(arguments)
-            except (ValueError, RecursionError) as error:
+                value = parse_json(arguments)
+            except ValueError as error:
                 return f"the arguments are no JSON: {error}"
             parameters = function.get("parameters")
             return problem(value, parameters if isinstance(parameters, Mapping) else {}, "arguments")

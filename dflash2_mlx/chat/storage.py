@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dflash2_mlx.chat.conversation import Conversation, from_messages
 from dflash2_mlx.errors import PromptError, UsageError
+from dflash2_mlx.parsing import parse_json
 
 _FORMAT, _VERSION = "dflash2-mlx chat", 1
 _LONGEST = 64 * 2**20  # bytes of a file to read
@@ -22,8 +23,8 @@ def load(name: str) -> Conversation:
     """The conversation in a file that `save` wrote. Raises: UsageError for anything else."""
     path = _path(name)
     try:
-        content = json.loads(read_text(name))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(read_text(name))
+    except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}). Name a file that /save wrote.") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise UsageError(f"{path} is no saved chat. Name a file that /save wrote.")

@@ -67,19 +67,19 @@ def run(
     if repeats is None:
         repeats = _QUICK_REPEATS if quick else 5
     pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
+    from dflash2_mlx.bench.compare import KIND, VERSION
     from dflash2_mlx.bench.energy import find_meter
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import Width, methods_of, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
-    from dflash2_mlx.bench.run_report import KIND, VERSION, RunDocument, Settings, run_report
+    from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report
     from dflash2_mlx.loading import with_drafter
     from dflash2_mlx.session import block_size_for
 
     block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
     methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
-    for tokens in contexts:
-        _check_context(pair, tokens)
+    _check_context(pair, *(contexts or (found.document_tokens for found in workloads)))
     counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
     groups = groups_of(workloads, words, contexts, lengths)
@@ -110,6 +110,7 @@ def sweep(
     from dflash2_mlx.bench.sweep import KIND, VERSION, SweepDocument, best_of, outcome, sweep_report, take_groups
 
     assert pair.drafter is not None
+    _check_context(pair, *(found.document_tokens for found in workloads))
     rows = _block_sizes(sizes, pair.drafter.block_size)
     drafted = {size: method(pair, f"block {size}", Width(size)) for size in rows}
     repeats = repeats or (_QUICK_REPEATS if quick else 5)
@@ -282,13 +283,13 @@ def _differences_told(findings: "Iterator[Finding]") -> "Iterator[Finding]":
         yield finding
 
 
-def _check_context(pair: "Pair", tokens: int) -> None:
-    """Refuse a prompt that leaves no room for an answer, before anything is measured. Raises: UsageError."""
-    limit = pair.target.context_limit
-    if tokens >= limit:
+def _check_context(pair: "Pair", *tokens: int) -> None:
+    """Refuse prompts that leave no room for an answer, before anything is measured. Raises: UsageError."""
+    longest, limit = max(tokens), pair.target.context_limit
+    if longest >= limit:
         raise UsageError(
-            f"{tokens} prompt tokens are more than the {limit} tokens of this model's context hold beside an answer. "
-            "Give a smaller --context."
+            f"{longest} prompt tokens are more than the {limit} tokens of this model's context hold beside an answer. "
+            "Give a smaller --context, or workloads of shorter prompts (--workload)."
         )
 
 

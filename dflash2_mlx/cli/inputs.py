@@ -1,11 +1,11 @@
 """Turns what the user typed, piped or named into checked values. Knows no MLX."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dflash2_mlx.errors import PromptError, UsageError
+from dflash2_mlx.parsing import parse_json
 
 
 def read_prompt(argument: str | None, file: Path | None) -> str:
@@ -46,10 +46,10 @@ def read_tools(path: Path | None) -> tuple[Mapping[str, object], ...]:
     if path is None:
         return ()
     try:
-        tools = json.loads(path.read_text(encoding="utf-8"))
+        tools = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--tools {path}: {error.strerror}. Give a readable JSON file.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"--tools {path}: not JSON ({error}). Give a list of OpenAI function tools.") from None
     if not isinstance(tools, list) or not all(_is_tool(tool) for tool in tools):
         raise UsageError(

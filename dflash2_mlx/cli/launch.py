@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.errors import LaunchError, UsageError
+from dflash2_mlx.parsing import parse_json
 
 _TIMEOUT_S = 5.0
 _NO_KEY = "none"  # clients insist on some key
@@ -96,11 +97,11 @@ def _ask(url: str, path: str, key: str | None) -> dict[str, object]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(urllib.request.Request(url + path, headers=headers), timeout=_TIMEOUT_S) as reply:
-            document = json.load(reply)
+            document = parse_json(reply.read())
     except urllib.error.HTTPError as error:
         with error:
             raise LaunchError(_refusal(url, error.code, error.read())) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise LaunchError(
             f"no server answers at {url} ({why}). Start one with `dflash2-mlx serve`, or name it with --base-url."
@@ -112,8 +113,8 @@ def _refusal(url: str, status: int, body: bytes) -> str:
     if status == 401:
         return f"{url} asks for an API key. Give it with --api-key or {_KEY_VARIABLE}."
     try:
-        message = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        message = parse_json(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
         message = f"it answered {status}. Is it a dflash2-mlx server? Give another --base-url."
     return f"{url}: {message}"
 

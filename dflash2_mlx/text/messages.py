@@ -1,9 +1,9 @@
 """Chat messages as clients send them, made into the shape that chat templates expect. Knows no tokenizer."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from dflash2_mlx.errors import PromptError
+from dflash2_mlx.parsing import parse_json
 
 Message = Mapping[str, object]
 EMPTY_PROMPT = "the prompt is empty, so there is nothing to answer. Give some text."
@@ -83,8 +83,8 @@ def _arguments(arguments: object, name: object, number: int) -> Mapping[str, obj
     if arguments is None or arguments == "":
         return {}
     try:
-        value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError) as error:
+        value = parse_json(arguments) if isinstance(arguments, str) else arguments
+    except ValueError as error:
         raise PromptError(
             f"the arguments of tool call {name} in message {number} are not valid JSON ({error}): "
             f"{str(arguments)[:80]!r}. Send the arguments as the model wrote them."

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dflash2_mlx.events import ToolCall
+from dflash2_mlx.parsing import parse_json
 from dflash2_mlx.text.tags import Tool, ToolParser
 
 
@@ -32,7 +33,7 @@ def _call(call: object, raw: str, names: frozenset[str]) -> ToolCall:
         raise ValueError("not a call of a function on offer")
     arguments = call.get("arguments", {})
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = parse_json(arguments)
     if not isinstance(arguments, Mapping):
         raise ValueError("the arguments are not a JSON object")
     return ToolCall(str(call["name"]), json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False), raw)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from folders import write_target
+
 QUICK = ("--quick", "--repeats", 1)
 
 
@@ -146,6 +148,13 @@ def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(cli)
     assert len(outcome.err.splitlines()) == 1
     outcome = cli("check", "--model", "demo", "--context", "32768")
     assert outcome.code == 2 and "32768 prompt tokens are more than" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_workload_beyond_the_context_is_refused_before_anything_is_measured(cli, stored, tmp_path, command):
+    short = write_target(tmp_path, max_position_embeddings=1024)
+    outcome = cli(command, "--model", short, "--draft", stored[1], "-w", "long-summary")
+    assert outcome.code == 2 and "2000 prompt tokens are more than the 1024" in outcome.err, outcome.err
 
 
 class InterruptedAt:

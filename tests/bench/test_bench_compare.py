@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from dflash2_mlx.bench import run_report
-from dflash2_mlx.bench.compare import KIND, VERSION, compare, comparison_report, is_change
+from dflash2_mlx.bench.compare import KIND, compare, comparison_report, is_change
 from dflash2_mlx.bench.numbers import spread
 
 
@@ -175,10 +174,6 @@ def test_a_run_may_come_from_a_pipe_and_with_a_byte_order_mark(cli, tmp_path):
 def test_an_interrupted_run_is_named(tmp_path):
     part = changed(tmp_path, "b.json", lambda found: found.update(complete=False))
     assert f"{part} was interrupted" in compare(run(tmp_path, "a.json"), part).notes
-
-
-def test_what_bench_run_writes_is_what_compare_reads():
-    assert (run_report.KIND, run_report.VERSION) == (KIND, VERSION)
 
 
 def test_runs_without_a_common_workload_cannot_be_compared(cli, tmp_path):

@@ -163,7 +163,7 @@ def test_what_goes_wrong_is_in_the_reply_and_not_raised(serve, fault, words):
         ("html", "no event came: the answer is text/html"),
         ("whole", "no event came"),
         ("empty", "no event came"),
-        ("deep", "RecursionError"),
+        ("deep", "nested too deep"),
         ("latin", "UnicodeDecodeError"),
         ("escape", "in the stream: bad [31m key"),
     ],
@@ -180,7 +180,7 @@ def test_odd_numbers_of_a_server_are_not_taken_over(serve, fault):
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("key", "HTTP 401"), ("moved", "HTTP 308: https://elsewhere/v1/models"), ("nested", "RecursionError")],
+    [("key", "HTTP 401"), ("moved", "HTTP 308: https://elsewhere/v1/models"), ("nested", "nested too deep")],
 )
 def test_a_server_that_does_not_list_its_models_is_one_line_with_the_reason(serve, cli, fault, words):
     outcome = cli("load", "--base-url", serve(fault).url)

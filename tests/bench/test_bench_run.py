@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from bench_fakes import FakeSession, drafted_rounds, fake_method, plain_rounds
 
+from dflash2_mlx.bench.compare import KIND, VERSION
 from dflash2_mlx.bench.environment import describe
 from dflash2_mlx.bench.page import page
 from dflash2_mlx.bench.run import NEVER_ENDS, RunPlan, groups_of, run_group
-from dflash2_mlx.bench.run_report import KIND, VERSION, RunDocument, Settings, run_report, verdict
+from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report, verdict
 from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.config import SamplingParams
 
