@@ -99,7 +99,7 @@ class TimedWidths(WidthPolicy):
         return {rows: min(times) for rows, times in enumerate(self._times, 1) if times}
 
 
-@pytest.mark.parametrize("waits_for", ["read", "launch"])
+@pytest.mark.parametrize("waits_for", ["read", pytest.param("launch", marks=pytest.mark.slow)])
 def test_no_round_seems_shorter_than_it_is(target_of, monkeypatch, waits_for):
     """The clock moves by 1 s a row, where a GPU is waited for (reading) or where a CPU works (launching)."""
     now = [0.0]

@@ -43,7 +43,10 @@ def ready(model_type: str, taps: tuple[int, ...] = TAPS) -> LayeredTarget:
     return target
 
 
-@pytest.mark.parametrize("taps", [TAPS, (0, 7), (7,), tuple(range(8))], ids=str)
+OTHER_TAPS = [pytest.param(taps, marks=pytest.mark.slow) for taps in ((0, 7), (7,), tuple(range(8)))]
+
+
+@pytest.mark.parametrize("taps", [TAPS, *OTHER_TAPS], ids=str)
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_features_are_the_tapped_layers_outputs_before_the_final_norm(model_type, taps):
     model, target = tiny_model(model_type), ready(model_type, taps)
