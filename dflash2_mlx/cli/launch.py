@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import cast
 from urllib.parse import quote, urlsplit
 
@@ -100,22 +101,22 @@ def _ask(url: str, path: str, key: str | None) -> dict[str, object]:
             document = parse_json(reply.read())
     except urllib.error.HTTPError as error:
         with error:
-            raise LaunchError(_refusal(url, error.code, error.read())) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
+            raise LaunchError(_refusal(url, error)) from None
+    except (OSError, HTTPException, ValueError) as error:
+        why = " ".join(str(getattr(error, "reason", None) or error).split())
         raise LaunchError(
             f"no server answers at {url} ({why}). Start one with `dflash2-mlx serve`, or name it with --base-url."
         ) from None
     return cast(dict[str, object], document) if isinstance(document, dict) else {}
 
 
-def _refusal(url: str, status: int, body: bytes) -> str:
-    if status == 401:
+def _refusal(url: str, error: urllib.error.HTTPError) -> str:
+    if error.code == 401:
         return f"{url} asks for an API key. Give it with --api-key or {_KEY_VARIABLE}."
     try:
-        message = parse_json(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        message = f"it answered {status}. Is it a dflash2-mlx server? Give another --base-url."
+        message = parse_json(error.read())["error"]["message"]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        message = f"it answered {error.code}. Is it a dflash2-mlx server? Give another --base-url."
     return f"{url}: {message}"
 
 

@@ -161,6 +161,32 @@ def test_no_server_is_one_line_and_exit_one(cli):
     assert "no server answers" in outcome.err and "dflash2-mlx serve" in outcome.err
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}",
+        b"HTTP/1.1 500 Oh\r\nContent-Length: 500\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_whatever_answers_instead_of_a_server_is_one_line(cli, answer):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def talk() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        outcome = cli("launch", "claude", "--base-url", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        talker.join()
+    assert outcome.code == 1 and len(outcome.err.splitlines()) == 1, outcome.err
+    assert "--base-url" in outcome.err and "report" not in outcome.err
+
+
 def test_a_proxy_of_the_environment_is_left_aside(cli, url, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert cli("launch", "claude", "--base-url", url).code == 0
