@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.parsing import parse_json
 
-_LONGEST_LIST, _MOST_TOKENS = 2**24, 2**31
+_LONGEST, _MOST_TOKENS = 2**24, 2**31  # bytes of a list or of one event; tokens of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def models_of(endpoint: Endpoint) -> Sequence[str]:
     connection = connect(endpoint)
     try:
         connection.request("GET", _path(endpoint, "/models"), headers=_headers(endpoint))
-        found = parse_json(_answered(connection).read(_LONGEST_LIST))
+        found = parse_json(_answered(connection).read(_LONGEST))
         names = [str(entry["id"]) for entry in found["data"]]
     except (*FAILURES, KeyError, TypeError) as error:
         raise UsageError(
@@ -144,7 +144,9 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
 
 def _chunks(response: HTTPResponse) -> Iterator[Mapping[str, object]]:
     """The JSON of every data event until `[DONE]`; comments are keep-alives."""
-    for line in response:
+    while line := response.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise ValueError(f"an event of the stream is longer than {_LONGEST} bytes")
         text = line.decode("utf-8").strip()
         if not text.startswith("data:"):
             continue

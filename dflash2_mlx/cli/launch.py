@@ -18,6 +18,7 @@ from dflash2_mlx.errors import LaunchError, UsageError
 from dflash2_mlx.parsing import parse_json
 
 _TIMEOUT_S = 5.0
+_LONGEST = 2**24  # bytes of an answer to read
 _NO_KEY = "none"  # clients insist on some key
 _KEY_VARIABLE = "DFLASH2_MLX_API_KEY"
 _ANSWER_SHARE = 4  # one part in so many of the context is left to an answer before a client shortens its history
@@ -98,7 +99,7 @@ def _ask(url: str, path: str, key: str | None) -> dict[str, object]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(urllib.request.Request(url + path, headers=headers), timeout=_TIMEOUT_S) as reply:
-            document = parse_json(reply.read())
+            document = parse_json(reply.read(_LONGEST))
     except urllib.error.HTTPError as error:
         with error:
             raise LaunchError(_refusal(url, error)) from None
@@ -114,7 +115,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> str:
     if error.code == 401:
         return f"{url} asks for an API key. Give it with --api-key or {_KEY_VARIABLE}."
     try:
-        message = parse_json(error.read())["error"]["message"]
+        message = parse_json(error.read(_LONGEST))["error"]["message"]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         message = f"it answered {error.code}. Is it a dflash2-mlx server? Give another --base-url."
     return f"{url}: {message}"

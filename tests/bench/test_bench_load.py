@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from dflash2_mlx.bench import chat_client
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
 from dflash2_mlx.bench.load import LoadPlan, run_level, summed_up
 
@@ -170,6 +171,11 @@ def test_what_goes_wrong_is_in_the_reply_and_not_raised(serve, fault, words):
 )
 def test_an_answer_that_is_no_stream_is_an_error_of_the_reply(serve, fault, words):
     assert words in one(serve(fault)).error
+
+
+def test_a_line_without_an_end_is_not_read_for_ever(serve, monkeypatch):
+    monkeypatch.setattr(chat_client, "_LONGEST", 10_000)
+    assert "longer than 10000 bytes" in one(serve("deep")).error
 
 
 @pytest.mark.parametrize("fault", ["no error", "huge usage", "usage true", "usage text"])
