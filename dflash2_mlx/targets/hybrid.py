@@ -89,7 +89,7 @@ def _gated_delta(layer: Any, rows: mx.array, cache: Any) -> tuple[mx.array, _See
         out, after = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, before)
     else:
         out, states = stepwise((q, k, v), compute_g(layer.A_log, decay, layer.dt_bias), mx.sigmoid(beta), before)
-        after = states[-1][:, -1]
+        after = mx.contiguous(states[-1][:, -1])  # a view would hold the states of all rows
     cache[0], cache[1] = mx.contiguous(conv_input[:, -window:]), after
     out = layer.out_proj(layer.norm(out, gate).reshape(1, count, -1))
     return out, _Seen(layer, cache, conv_input, inputs, before, states)
@@ -104,7 +104,7 @@ def _rebuild(seen: _Seen, rows: int) -> None:
     seen.cache[1] = seen.state
     if rows and seen.states:
         group, row = divmod(rows - 1, GROUP)
-        seen.cache[1] = seen.states[group][:, row]
+        seen.cache[1] = mx.contiguous(seen.states[group][:, row])
     elif rows:
         accepted = (part[:, :rows] for part in seen.inputs)
         seen.cache[1] = gated_delta_update(*accepted, layer.A_log, layer.dt_bias, seen.state)[1]
