@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
+from graph_nodes import NOTHING_LAUNCHED, swapped
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import SamplingParams
@@ -110,7 +111,8 @@ def measure(pair: Pair, bits: int | None) -> tuple[dict[str, int], dict[str, str
     parsed = parse_drafter_config(pair.drafter, "config.json")
     target = lazy_target(pair.target, parsed.target_layer_ids, bits)
     drafter = lazy_drafter(pair.drafter, target, pair.target)
-    shapes = symbolic_round(target, drafter, 5)
+    with swapped(NOTHING_LAUNCHED):
+        shapes = symbolic_round(target, drafter, 5)
     tensors = tree_flatten(drafter.network.parameters())
     growing = [cache for cache in target.cache.layers if type(cache).__name__ == "KVCache"]
     fixed = [cache for cache in target.cache.layers if type(cache).__name__ == "ArraysCache"]

@@ -1,4 +1,4 @@
-"""Counts what a lazy MLX graph would launch, for count_nodes.py and peer_runner.py. Knows mlx only.
+"""Counts what a lazy MLX graph would launch, for count_nodes.py, full_size.py and peer_runner.py. Knows mlx only.
 
 Nothing is computed: weights are broadcasts of one zero, so a 27B graph takes no memory.
 """
@@ -37,6 +37,7 @@ VIEW_OPS = frozenset(
         "View",
     }
 )
+NOTHING_LAUNCHED = (mx, "async_eval", lambda *_: None)  # for `swapped`: the graph stays whole
 _NODE = re.compile(r'\{ \d+ \[label ="([^"]+)"')
 _STAND_IN = "Depends"
 
@@ -75,34 +76,40 @@ class StandIns:
 
 
 @contextmanager
+def swapped(*replaced: tuple[Any, str, Any]) -> Iterator[None]:
+    """Put every (place, name, stand-in) in force. These scripts alone replace parts of other packages, and undo it."""
+    originals = [getattr(place, name) for place, name, _ in replaced]
+    for place, name, stand_in in replaced:
+        setattr(place, name, stand_in)
+    try:
+        yield
+    finally:
+        for (place, name, _), original in zip(replaced, originals, strict=True):
+            setattr(place, name, original)
+
+
+@contextmanager
 def fused_operations() -> Iterator[StandIns]:
     """Fused operations as one node each, as on Metal.
 
     The CPU expands rms_norm to 11 nodes, rope to 30, attention to 9, dequantize and, row by row, the gated-delta
-    recurrence to more, which would hide what is counted. These scripts alone replace functions of other packages, and
-    undo it.
+    recurrence to more, which would hide what is counted.
     """
     from mlx_lm.models import gated_delta
 
     from dflash2_mlx.targets import hybrid
 
     stand_ins = StandIns()
-    replaced = [
+    with swapped(
         (mx.fast, "rms_norm", stand_ins.rms_norm),
         (mx.fast, "rope", stand_ins.rope),
         (mx.fast, "scaled_dot_product_attention", stand_ins.attention),
         (mx, "dequantize", stand_ins.dequantize),
         (gated_delta, "gated_delta_ops", stand_ins.gated_delta),
         (hybrid, "has_kernel", lambda _: True),  # take the path that Metal takes
-    ]
-    originals = [getattr(place, name) for place, name, _ in replaced]
-    for place, name, stand_in in replaced:
-        setattr(place, name, stand_in)
-    try:
+        NOTHING_LAUNCHED,
+    ):
         yield stand_ins
-    finally:
-        for (place, name, _), original in zip(replaced, originals, strict=True):
-            setattr(place, name, original)
 
 
 def count(outputs: list[mx.array], stand_ins: StandIns) -> Counter[str]:

@@ -47,13 +47,13 @@ class Target(Protocol):
         """How many of `rows` tokens one pass may take at this depth."""
 
     def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
-        """Take in the last `tokens` of a prompt, at most `rows_at_once`; nothing is evaluated.
+        """Take in the last `tokens` of a prompt, at most `rows_at_once`; launched and not awaited.
 
         Logits [1, V] of the last one; features of the last `keep`, as `prefill` gives them.
         """
 
     def verify(self, block: mx.array) -> Forward:
-        """Run over the rows of `block` [b]; nothing is evaluated. `commit` must follow before the next call."""
+        """Run over the rows of `block` [b], launched and not awaited. `commit` must follow before the next call."""
 
     def commit(self, rows: int) -> None:
         """Keep the first `rows` rows of the last verified block and undo the others."""
@@ -178,6 +178,7 @@ class LayeredTarget:
         masks = self._masks(hidden)
         for number, (layer, cache) in enumerate(zip(self._model.layers, self._caches, strict=True)):
             hidden = self._layer(layer, hidden, cache, masks, reversible)
+            mx.async_eval(hidden)  # the device computes this layer while the next one's graph is built
             if number in self.taps and keep != 0:
                 outputs[number] = hidden if keep is None else hidden[:, -keep:]
         features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if outputs else None
