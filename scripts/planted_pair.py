@@ -10,10 +10,11 @@ model of this size. The last line is JSON.
 
 import argparse
 import json
+import random
 import shutil
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -36,7 +37,8 @@ KEY_HEADS, VALUE_HEADS, STATE_DIM, CONV = 8, 16, 64, 4
 TAPS, RANK, TOP_K, CONV_GROUP, WINDOW = (1, 3, 6), 256, 16, 16, 2048
 CERTAIN = 50.0  # what the codebooks add to the planted successor's score
 QUESTION, ANSWER_ONLY = "Count.", TextParams(reasoning="off")
-ANSWERS = 60  # timed answers with each drafter
+MEASURED = {"dflash1": "dflash1", "dflash1_again": "dflash1", "dflash2": "misled"}  # side by side, by folder
+TIMED_TOKENS = 64  # of each answer that is timed
 
 TEXT_CONFIG: dict[str, object] = {
     "model_type": "qwen3_5_text",
@@ -274,11 +276,11 @@ def build(out: Path, right: float, block_size: int) -> Plan:
     return plan
 
 
-def rounds_of(pair: Pair, tokens: int, block_size: int | None) -> list[Round]:
-    """The rounds of a greedy answer of so many tokens."""
+def rounds_of(pair: Pair, tokens: int, block_size: int | None) -> Iterator[Round]:
+    """The rounds of a greedy answer of so many tokens, as they come."""
     engine = EngineParams(max_tokens=tokens, block_size=block_size)
     events = stream_generate(pair, QUESTION, sampling=SamplingParams(), engine=engine, text=ANSWER_ONLY)
-    return [event for event in events if isinstance(event, Round)]
+    return (event for event in events if isinstance(event, Round))
 
 
 def check(out: Path, plan: Plan, tokens: int, block_size: int) -> list[str]:
@@ -291,7 +293,7 @@ def check(out: Path, plan: Plan, tokens: int, block_size: int) -> list[str]:
     for drafter in ("drafter", "dflash1"):
         pair = with_drafter(pair, str(out / drafter))
         for width in sorted({2, 5, block_size}):
-            rounds = rounds_of(pair, tokens, width)
+            rounds = list(rounds_of(pair, tokens, width))
             if [token for done in rounds for token in done.tokens] != plain:
                 problems.append(f"{drafter}, block {width}: another text than plain decoding's")
             accepted = [done.accepted for done in rounds[1:]]
@@ -300,37 +302,54 @@ def check(out: Path, plan: Plan, tokens: int, block_size: int) -> list[str]:
     return problems
 
 
-def measure(out: Path, block_size: int) -> dict[str, float]:
-    """Seconds of a round with each drafter, turn and turn about, and the share that selector and convolution add.
+def measure(out: Path, block_size: int, rounds: int) -> dict[str, float]:
+    """Seconds of a round with each drafter, side by side, and the share that selector and convolution add.
+
+    cost: the median over the rounds of DFlash 2's time over DFlash 1's next to it, less one; low and high: its 95 %
+    interval. The same for a second copy of DFlash 1, whose true cost is nothing: what the method itself gets wrong.
+    Where weights lie in memory changes the time too, so the drafters are loaded again with every answer.
+    """
+    first = load_pair(LoadParams(str(out / "target"), str(out / MEASURED["dflash1"])))
+    rows: list[dict[str, float]] = []
+    while len(rows) < rounds:
+        pairs = {name: with_drafter(first, str(out / MEASURED[name])) for name in shuffled(MEASURED)}
+        rows += side_by_side(pairs, block_size)
+    found = {name: statistics.median(row[name] for row in rows) for name in ("dflash1", "dflash2")}
+    edge = round((len(rows) - 1.96 * len(rows) ** 0.5) / 2)  # ranks of the median's interval, whatever the distribution
+    for name, label in (("dflash2", "cost"), ("dflash1_again", "control")):
+        shares = sorted(row[name] / row["dflash1"] - 1 for row in rows)
+        found |= {label: statistics.median(shares), f"{label}_low": shares[edge], f"{label}_high": shares[-edge - 1]}
+    return found
+
+
+def side_by_side(pairs: dict[str, Pair], block_size: int) -> list[dict[str, float]]:
+    """Seconds of the rounds of one answer of each pair, one round of each at a time, in an order drawn every time.
 
     A round's cost depends on what it and the round before it commit, so only rounds that commit one token after one
-    that did are compared; hence the misled drafter. Every short answer is compared with its neighbour, so that slow
-    changes of the machine fall out: cost is the median of the ratios, low and high are its 95 % interval.
+    that did are kept; hence the misled drafter. All that a round launches is waited for before the next begins.
     """
-    first = load_pair(LoadParams(str(out / "target"), str(out / "dflash1")))
-    pairs = {"dflash1": first, "dflash2": with_drafter(first, str(out / "misled"))}
-    medians: dict[str, list[float]] = {name: [] for name in pairs}
-    for turn in range(ANSWERS + 1):
-        for name in sorted(pairs, reverse=bool(turn % 2)):
-            seconds = statistics.median(single_token_rounds(pairs[name], block_size))
-            medians[name] += [seconds] if turn else []
-    ratios = sorted(two / one - 1 for one, two in zip(medians["dflash1"], medians["dflash2"], strict=True))
-    edge = round((ANSWERS - 1.96 * ANSWERS**0.5) / 2)  # ranks of the median's interval, whatever the distribution
-    rounds = {name: statistics.median(values) for name, values in medians.items()}
-    return {**rounds, "cost": statistics.median(ratios), "low": ratios[edge], "high": ratios[-edge - 1]}
+    answers = {name: rounds_of(pair, TIMED_TOKENS, block_size) for name, pair in pairs.items()}
+    before, rows = dict.fromkeys(pairs, 1), []
+    while True:
+        row = {}
+        for name in shuffled(pairs):
+            began = perf_counter()
+            done = next(answers[name], None)
+            mx.synchronize()
+            if done is None:
+                return rows
+            if done.drafted == block_size - 1 and done.accepted == before[name] == 0:
+                row[name] = perf_counter() - began
+            before[name] = done.accepted if done.drafted else 1
+        if len(row) == len(pairs):
+            rows.append(row)
 
 
-def single_token_rounds(pair: Pair, block_size: int) -> list[float]:
-    """Seconds of the full-width rounds of a short answer that accepted nothing, right after one that did neither."""
-    engine = EngineParams(max_tokens=3 * block_size, block_size=block_size)
-    found, before, began = [], 1, 0.0
-    for event in stream_generate(pair, QUESTION, sampling=SamplingParams(), engine=engine, text=ANSWER_ONLY):
-        if isinstance(event, Round):
-            now = perf_counter()
-            if event.drafted == block_size - 1 and event.accepted == before == 0:
-                found.append(now - began)
-            before, began = event.accepted if event.drafted else 1, now
-    return found
+def shuffled(names: Iterable[str]) -> list[str]:
+    """The names in a random order."""
+    order = list(names)
+    random.shuffle(order)
+    return order
 
 
 def main() -> int:
@@ -341,6 +360,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=48, help="tokens of the answers of --check (48)")
     parser.add_argument("--check", action="store_true", help="hold the written pair against the plan")
     parser.add_argument("--measure", action="store_true", help="time what selector and convolution cost of a round")
+    parser.add_argument("--rounds", type=int, default=600, help="rounds of --measure with each drafter (600)")
     options = parser.parse_args()
     plan = build(options.out, options.right, options.block_size)
     accepted = plan.accepted(plan.cycle[0], 10_000, options.block_size)
@@ -356,11 +376,12 @@ def main() -> int:
         problems = check(options.out, plan, options.tokens, options.block_size)
         print("\n".join(problems) or "the text, every round and both drafters are as planted")
     if options.measure:
-        found = measure(options.out, options.block_size)
+        found = measure(options.out, options.block_size, options.rounds)
         print(
             f"a round of {options.block_size} rows: DFlash 1 {found['dflash1'] * 1000:.2f} ms, DFlash 2 "
             f"{found['dflash2'] * 1000:.2f} ms: selector and convolution cost {found['cost']:+.1%} "
-            f"(95 % from {found['low']:+.1%} to {found['high']:+.1%})"
+            f"(95 % from {found['cost_low']:+.1%} to {found['cost_high']:+.1%}); DFlash 1 beside itself "
+            f"{found['control']:+.1%} (from {found['control_low']:+.1%} to {found['control_high']:+.1%})"
         )
         result["measured"] = found
     print(json.dumps({**result, "problems": list(problems)}))
