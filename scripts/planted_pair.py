@@ -1,11 +1,11 @@
 """A pair of about 110 million parameters in float32 whose drafts are right as often as planned, made without training.
 
 `python scripts/planted_pair.py OUT [--right SHARE] [--check] [--measure]` writes OUT/target (a Qwen3.5-type hybrid in
-transformers' layout, which mlx-lm reads too), OUT/drafter (DFlash 2), OUT/misled (the same, always wrong) and
-OUT/dflash1 (the same without selector and convolution, nearly always wrong). Random weights would accept nothing, so
-the answer is planted: every sublayer's last projection is zero, the target's head maps each token of a short cycle to
-the next one, and the drafter's codebooks hold the same pairs, some of them wrong. The work of a step is that of any
-model of this size. The last line is JSON.
+transformers' layout, which mlx-lm reads too), OUT/drafter (DFlash 2), OUT/dflash1 (the same without selector and
+convolution, nearly always wrong) and OUT/misled (DFlash 2 with the drafts of that one). Random weights would accept
+nothing, so the answer is planted: every sublayer's last projection is zero, the target's head maps each token of a
+short cycle to the next one, and the drafter's codebooks hold the same pairs, some of them wrong. The work of a step is
+that of any model of this size. The last line is JSON.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import random
 import shutil
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -176,13 +176,13 @@ def mlp_weights() -> dict[str, mx.array]:
     }
 
 
-def write_drafter(folder: Path, plan: Plan, embedding: mx.array, block_size: int) -> None:
-    """A DFlash 2 drafter of one layer whose selector holds the plan."""
+def write_drafter(folder: Path, proposals: Mapping[int, int], embedding: mx.array, block_size: int) -> None:
+    """A DFlash 2 drafter of one layer whose selector proposes a token after each of the cycle's."""
     weights = {
         "fc.weight": random_matrix(HIDDEN, len(TAPS) * HIDDEN),
         "hidden_norm.weight": mx.ones((HIDDEN,)),
         "norm.weight": mx.ones((HIDDEN,)),
-        **{f"candidate_selector.{name}": tensor for name, tensor in selector_weights(plan, embedding).items()},
+        **{f"candidate_selector.{name}": tensor for name, tensor in selector_weights(proposals, embedding).items()},
     }
     layer = {
         **mlp_weights(),
@@ -202,7 +202,7 @@ def write_drafter(folder: Path, plan: Plan, embedding: mx.array, block_size: int
     save(folder, weights, drafter_config("DFlash2DraftModel", block_size))
 
 
-def selector_weights(plan: Plan, embedding: mx.array) -> dict[str, mx.array]:
+def selector_weights(proposals: Mapping[int, int], embedding: mx.array) -> dict[str, mx.array]:
     """Codebooks in which every cycle token's code points at the code of the token proposed after it.
 
     All mask rows have the same hidden state, h; the projection turns it into ones, so it does not change the scores.
@@ -211,8 +211,8 @@ def selector_weights(plan: Plan, embedding: mx.array) -> dict[str, mx.array]:
     hidden = row / mx.sqrt(mx.mean(row * row) + 1e-6)
     codes = mx.sign(mx.random.normal((VOCAB, RANK))) / RANK**0.5
     before = mx.zeros((VOCAB, RANK))
-    for token in plan.cycle:
-        before[token] = CERTAIN * codes[plan.proposed(token)]
+    for token, proposed in proposals.items():
+        before[token] = CERTAIN * codes[proposed]
     return {
         "hidden_projection.weight": mx.broadcast_to(hidden / (hidden * hidden).sum(), (RANK, HIDDEN)),
         "predecessor_codebook": before,
@@ -266,12 +266,13 @@ def save(folder: Path, weights: dict[str, mx.array], config: dict[str, object]) 
 
 
 def build(out: Path, right: float, block_size: int) -> Plan:
-    """Write the three folders."""
+    """Write the four folders."""
     mx.random.seed(0)
     plan = planned(right)
-    embedding, _ = write_target(out / "target", plan)
-    write_drafter(out / "drafter", plan, embedding, block_size)
-    write_drafter(out / "misled", Plan(plan.cycle, frozenset(plan.cycle)), embedding, block_size)
+    embedding, head = write_target(out / "target", plan)
+    likeliest = int(mx.argmax(head @ embedding[MASK]).item())  # at every mask row: all that DFlash 1 ever proposes
+    write_drafter(out / "drafter", {token: plan.proposed(token) for token in plan.cycle}, embedding, block_size)
+    write_drafter(out / "misled", dict.fromkeys(plan.cycle, likeliest), embedding, block_size)
     write_dflash1(out / "dflash1", out / "drafter", block_size)
     return plan
 
@@ -325,8 +326,9 @@ def measure(out: Path, block_size: int, rounds: int) -> dict[str, float]:
 def side_by_side(pairs: dict[str, Pair], block_size: int) -> list[dict[str, float]]:
     """Seconds of the rounds of one answer of each pair, one round of each at a time, in an order drawn every time.
 
-    A round's cost depends on what it and the round before it commit, so only rounds that commit one token after one
-    that did are kept; hence the misled drafter. All that a round launches is waited for before the next begins.
+    A round's cost depends on its tokens and on what it and the round before it commit, so all pairs draft the same
+    (hence the misled drafter), and only rounds that commit one token after one that did are kept. All that a round
+    launches is waited for before the next begins.
     """
     answers = {name: rounds_of(pair, TIMED_TOKENS, block_size) for name, pair in pairs.items()}
     before, rows = dict.fromkeys(pairs, 1), []

@@ -4,7 +4,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
+
+from dflash2_mlx.config import LoadParams
+from dflash2_mlx.loading import load_pair
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,6 +60,19 @@ def test_a_small_pair_decodes_the_cycle_and_accepts_as_planted(script, tmp_path,
     plan = script.build(tmp_path, right, 8)
     assert script.check(tmp_path, plan, 40, 8) == []
     assert len(plan.wrong) == (0 if right == 1.0 else 5)
+    assert drafts(tmp_path, "misled", plan.cycle) == drafts(tmp_path, "dflash1", plan.cycle)
+
+
+def drafts(folder, drafter, anchors):
+    """What the drafter proposes after each anchor."""
+    pair = load_pair(LoadParams(str(folder / "target"), str(folder / drafter)))
+    _, features = next(iter(pair.target.prefill([5, 6, 7], chunk=8, keep=None)))
+    found = []
+    for anchor in anchors:
+        pair.drafter.reset()
+        pair.drafter.observe(features, 3)
+        found.append(pair.drafter.propose(mx.array([anchor]), 7).tokens.tolist())
+    return found
 
 
 def test_a_pair_that_is_not_as_planted_is_found_out(script, tmp_path, monkeypatch):

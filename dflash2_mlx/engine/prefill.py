@@ -32,7 +32,7 @@ class Drafter(Protocol):
         """Show the features [m, taps * H] of the positions `end - m` to `end - 1`."""
 
     def propose(self, anchor: mx.array, count: int, draw: Draw | None = None) -> Draft:
-        """A lazy draft of `count` tokens after `anchor` [1], greedy unless a draw is given."""
+        """A draft of `count` tokens after `anchor` [1], greedy unless a draw is given; nothing is awaited."""
 
 
 def room_for(prompt: Sequence[int], context_limit: int, params: EngineParams) -> int:

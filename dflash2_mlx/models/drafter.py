@@ -82,19 +82,23 @@ class DFlashDrafter:
     def propose(self, anchor: mx.array, count: int, draw: Draw | None = None) -> Draft:
         """A draft of `count` tokens after `anchor` [1], greedy unless a `draw` says how to sample.
 
-        Nothing is evaluated here; the arrays are lazy.
+        Launched as far as the logits, so that the device works while the rest is built; nothing is awaited.
         """
         assert 1 <= count < self.block_size, f"{count} tokens drafted with block size {self.block_size}"
         hidden = self.hidden(anchor, count)
-        return select(self._selector, anchor, self.logits(hidden), hidden, draw)
+        logits = self.logits(hidden)
+        mx.async_eval(logits)
+        return select(self._selector, anchor, logits, hidden, draw)
 
     def hidden(self, anchor: mx.array, count: int) -> mx.array:
         """Hidden states [count, H] of the rows after the anchor's, after the final norm."""
+        context = self._take_pending()
+        mx.async_eval(context)
         ids = mx.concatenate([anchor.astype(mx.int32), self._masks[:count]])
         rows = self._embed(ids).astype(self._dtype)
         if self.config.input_embedding_scale != 1.0:
             rows = rows * self.config.input_embedding_scale
-        return self.network(rows, self._take_pending(), self.cache.position, self.cache.layers)[1:]
+        return self.network(rows, context, self.cache.position, self.cache.layers)[1:]
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Draft logits [n, V] of hidden [n, H]: the target's head, then the drafter's own multiplier and soft cap."""
