@@ -16,13 +16,11 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def key_for(seed: int, position: int, purpose: int = 0) -> mx.array:
-    """The random key [2] uint32 of one output position. Any int is a seed; `purpose` separates independent uses."""
-    return mx.array(_words(seed, position, purpose), dtype=mx.uint32)
-
-
 def uniform_rows(seed: int, position: int, rows: int, purpose: int) -> mx.array:
-    """Uniform [0, 1) float32 [rows]; number j depends on (seed, position + j, purpose) only."""
+    """Uniform [0, 1) float32 [rows]; number j depends on (seed, position + j, purpose) only.
+
+    Any int is a seed; `purpose` separates independent uses of one position.
+    """
     keys = _keys(seed, position, rows, purpose)
     numbers: mx.array = mx.vmap(lambda key: mx.random.uniform(shape=(_LANES,), key=key))(keys)
     return numbers[:, 0]

@@ -83,13 +83,8 @@ class WidthPolicy:
         self._plain = False  # whether the last round was a plain step
         self.rows = self._home = self._best(self._worth())
 
-    @property
-    def settled_rows(self) -> int:
-        """The best width so far; `rows` differs from it in a probe."""
-        return self._home
-
     def note(self) -> str:
-        """What it chose, to follow after the reason for the widest block."""
+        """The best width so far, to follow after the reason for the widest block; `rows` differs from it in a probe."""
         if self._home == 1:
             return "; automatic, now plain steps: no width pays here"
         return f"; automatic, now {self._home} rows"

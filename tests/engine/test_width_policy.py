@@ -116,7 +116,7 @@ def test_where_no_width_pays_it_goes_over_to_plain_steps_and_says_so():
     answer, clock = Answer.of("prose", PASSES["every row as dear"], 0), Clock()
     policy = WidthPolicy(8, None, clock)
     answer.seconds_under(policy, clock, random.Random(0))
-    assert policy.settled_rows == 1 and "no width pays" in policy.note()
+    assert policy.note() == "; automatic, now plain steps: no width pays here"
 
 
 def test_a_pause_between_two_answers_is_no_round():
@@ -125,12 +125,12 @@ def test_a_pause_between_two_answers_is_no_round():
     for _ in range(60):
         clock.now += 1.0
         policy.record(policy.rows, policy.rows - 1)
-    settled = policy.settled_rows
+    settled = policy.note()
     for _ in range(20):
         clock.now += 1000.0
         policy.start()
         policy.record(policy.rows, policy.rows - 1)
-    assert policy.settled_rows == settled
+    assert policy.note() == settled
 
 
 def test_one_slow_round_does_not_change_its_mind():
@@ -141,5 +141,5 @@ def test_one_slow_round_does_not_change_its_mind():
         clock.now += ROUND_COSTS["M4"][rows - 1] * (20 if number == 150 else 1)
         policy.record(rows, rows - 1)
         if number == 149:
-            settled = policy.settled_rows
-    assert policy.settled_rows == settled == 5
+            settled = policy.note()
+    assert policy.note() == settled == "; automatic, now 5 rows"
