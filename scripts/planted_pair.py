@@ -39,6 +39,7 @@ CERTAIN = 50.0  # what the codebooks add to the planted successor's score
 QUESTION, ANSWER_ONLY = "Count.", TextParams(reasoning="off")
 MEASURED = {"dflash1": "dflash1", "dflash1_again": "dflash1", "dflash2": "misled"}  # side by side, by folder
 TIMED_TOKENS = 64  # of each answer that is timed
+FEWEST_ROUNDS = 20  # that an interval can be told from
 
 TEXT_CONFIG: dict[str, object] = {
     "model_type": "qwen3_5_text",
@@ -364,6 +365,10 @@ def main() -> int:
     parser.add_argument("--measure", action="store_true", help="time what selector and convolution cost of a round")
     parser.add_argument("--rounds", type=int, default=600, help="rounds of --measure with each drafter (600)")
     options = parser.parse_args()
+    if options.measure and not 2 <= options.block_size <= TIMED_TOKENS // 4:
+        parser.error(f"--measure needs a --block-size from 2 to {TIMED_TOKENS // 4}: others leave none to compare.")
+    if options.rounds < FEWEST_ROUNDS:
+        parser.error(f"--rounds {options.rounds} is too few for an interval: give {FEWEST_ROUNDS} or more.")
     plan = build(options.out, options.right, options.block_size)
     accepted = plan.accepted(plan.cycle[0], 10_000, options.block_size)
     result: dict[str, object] = {
