@@ -14,7 +14,7 @@ from dflash2_mlx.bench.run import Group, RunPlan, speedup, take_passes
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.timing import Parts
 
-KIND, VERSION = "dflash2-mlx bench sweep", 2
+KIND, VERSION = "dflash2-mlx bench sweep", 3
 _TIE = 1.02  # within it the narrower block is the better one
 
 
@@ -31,14 +31,23 @@ class Cost:
         """The round in plain steps; what else there is to do runs while the device works."""
         return self.verify + self.draft
 
+    def speedup(self, tokens: int, rounds: int, plain_steps: int) -> float:
+        """Over plain decoding, of `tokens` that took so many rounds and plain steps."""
+        return tokens / (rounds * self.round + plain_steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """One block size: the speed-up that its parts predict, and the measured one."""
+    """One block size: the speed-up that its parts predict, and the measured one.
+
+    rounds, plain_steps: of one repeat; where one token is left of an answer, nothing can be drafted.
+    """
 
     rows: int
     cost: Cost
     tokens_per_round: float
+    rounds: int
+    plain_steps: int
     predicted: float
     measured: Spread
 
@@ -103,10 +112,13 @@ def outcome(
     widths = []
     for rows, method in drafted.items():
         passes = merged[method.name]
-        cost, tokens = cost_of(rows, passes.parts, step_s), figures(passes).tokens_per_round
+        cost, one = cost_of(rows, passes.parts, step_s), figures(passes)
+        predicted = cost.speedup(one.decoded_tokens, one.rounds, one.plain_steps)
         measured = speedup(passes, merged[PLAIN])
         assert measured is not None
-        widths.append(Width(rows, cost, tokens, tokens / cost.round, measured))
+        widths.append(
+            Width(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured)
+        )
     texts = {name: [a.tokens for a in passes.repeats()[0]] for name, passes in merged.items()}
     return step_s, tuple(widths), all(text == texts[PLAIN] for text in texts.values())
 
@@ -149,8 +161,8 @@ def sweep_report(document: SweepDocument) -> Report:
     )  # fmt: skip
     words = (
         f"Costs in plain steps of {document.plain_step_s * 1000:.2f} ms, each part timed in answers of its own with "
-        "a wait around it. Predicted: tokens per round / (verify + draft). Where measured is well below it, the loop "
-        "or the machine wastes time.",
+        "a wait around it. Predicted: tokens per round / (verify + draft); where one token is left, a plain step "
+        "brings it. Where measured is well below it, the loop or the machine wastes time.",
     )
     section = Section("sweep", "Block sizes", words, Table(columns, tuple(rows)), (speed, costs))
     settings = (("workloads", ", ".join(document.workloads)), ("repeats", str(document.repeats)))

@@ -24,7 +24,7 @@ def decode(
 ) -> Generator[Prefilling | Round | Ended, None, None]:
     """Answer `prompt` with blocks of `params.block_size` rows (None = what the drafter says before each round).
 
-    A drafted round is yielded while the device already works on the next one. Closing the generator at any yield
+    A drafted round is yielded while the device already works on the next draft. Closing the generator at any yield
     leaves target and drafter as the invariant above says.
     Raises: PromptError for an empty or over-long prompt.
     """
@@ -60,9 +60,12 @@ class _Rounds:
         done: Round | None = None
         try:
             while answer.reason is None and (rows := width()) > 1:
-                verdict, features = self._launch(answer.anchor, answer.produced, rows)
-                if done:
+                noise = None if self._rejection else self._sampler.noise(answer.produced, rows)
+                draft = self._propose(answer.anchor, answer.produced, rows, noise)
+                mx.async_eval(draft.tokens)
+                if done:  # here, since launching a verifying pass may wait for most of it: MLX bounds what is queued
                     yield done
+                verdict, features = self._verify(answer.anchor, answer.produced, draft, noise)
                 decision = verdict.read()
                 count = answer.add(decision.tokens, verdict.tokens)
                 self._commit(verdict, features, count)
@@ -72,11 +75,10 @@ class _Rounds:
         if done:
             yield done
 
-    def _launch(self, anchor: mx.array, produced: int, width: int) -> tuple[Verdict, mx.array]:
-        """Draft and verify a block of `width` rows after `produced` tokens; everything is launched, nothing awaited."""
-        noise = None if self._rejection else self._sampler.noise(produced, width)
-        draft = self._propose(anchor, produced, width, noise)
-        mx.async_eval(draft.tokens)  # the drafter works while the target's graph is built
+    def _verify(
+        self, anchor: mx.array, produced: int, draft: Draft, noise: mx.array | None
+    ) -> tuple[Verdict, mx.array]:
+        """The verdict on `draft` after `produced` tokens and the features of its rows, launched and not awaited."""
         forward = self._target.verify(mx.concatenate([anchor, draft.tokens.astype(anchor.dtype)]))
         assert forward.features is not None, "the target was built without the drafter's taps"
         if self._rejection:

@@ -73,8 +73,8 @@ def test_a_sweep_measures_every_block_size_and_predicts_it(cli):
     assert document["best"] in (2, 8) and f"Best block size: {document['best']}" in outcome.err
     narrow, wide = document["widths"]
     assert 1 < narrow["tokens_per_round"] <= 2 < wide["tokens_per_round"]
-    costs = wide["cost"]["verify"] + wide["cost"]["draft"]
-    assert wide["predicted"] == pytest.approx(wide["tokens_per_round"] / costs)
+    costs = wide["rounds"] * (wide["cost"]["verify"] + wide["cost"]["draft"]) + wide["plain_steps"]
+    assert wide["predicted"] == pytest.approx((wide["rounds"] * wide["tokens_per_round"] + wide["plain_steps"]) / costs)
 
 
 @pytest.mark.slow

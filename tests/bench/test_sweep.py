@@ -14,7 +14,7 @@ def parts(passes, drafts, rest, rounds=3):
 
 
 def width(rows, measured, tokens=2.0, cost=1.5):
-    return Width(rows, Cost(rows, cost - 0.2, 0.2), tokens, tokens / cost, spread([measured] * 3))
+    return Width(rows, Cost(rows, cost - 0.2, 0.2), tokens, 10, 0, tokens / cost, spread([measured] * 3))
 
 
 def test_a_round_costs_its_parts_in_plain_steps():
@@ -23,6 +23,12 @@ def test_a_round_costs_its_parts_in_plain_steps():
     cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], plain)
     assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
     assert cost.round == pytest.approx(2.0)
+
+
+def test_the_prediction_counts_the_steps_that_nothing_was_drafted_for():
+    cost = Cost(8, 1.4, 0.2)
+    assert cost.speedup(62, 12, 0) == pytest.approx((62 / 12) / 1.6)  # tokens per round / cost of a round
+    assert cost.speedup(63, 12, 1) == pytest.approx(63 / (12 * 1.6 + 1))
 
 
 def test_the_narrower_block_wins_a_tie():

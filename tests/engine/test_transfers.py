@@ -54,7 +54,7 @@ def log(monkeypatch) -> Iterator[list[str]]:
 def rounds_with_calls(
     log: list[str], sampling: SamplingParams, acceptance: str = "coupled", block_size: int = 5
 ) -> list[list[str]]:
-    """The calls of each round but the first two and the last two, from its launch to the next one's."""
+    """The calls from yield to yield, but the first two and the last two."""
     target = build_target(tiny_model("qwen3_5"), "qwen3_5", TAPS)
     drafter = tiny_drafter(target)
     for owner, name in ((drafter, "propose"), (target, "verify"), (target, "commit"), (drafter, "observe")):
@@ -89,9 +89,9 @@ def test_a_round_waits_for_the_device_once_to_read_its_verdict(log, name, accept
 
 
 @pytest.mark.parametrize("name", ["greedy", "sampled"])
-def test_the_draft_is_launched_before_the_verify_graph_is_built(log, name):
+def test_a_round_is_yielded_once_the_next_draft_is_launched_and_before_the_verify_graph_is_built(log, name):
     for calls in rounds_with_calls(log, SETTINGS[name]):
-        expected = ["read", "tolist", "commit", "observe", *DRAFTED, "verify", *LAUNCHES]
+        expected = ["verify", *LAUNCHES, "read", "tolist", "commit", "observe", *DRAFTED]
         assert calls == expected
 
 
