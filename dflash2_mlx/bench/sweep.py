@@ -68,20 +68,31 @@ class SweepDocument:
     complete: bool = True
 
 
-def cost_of(rows: int, parts: Sequence[Parts], plain_step_s: float) -> Cost:
-    """The cost of a round in plain steps, from answers timed part by part: medians of passes with so many rows."""
-    verify = [seconds for part in parts for count, seconds in part.verify_passes if count == rows]
-    draft = [seconds for part in parts for seconds in part.draft_passes]
-    return Cost(rows, *(statistics.median(values) / plain_step_s if values else 0.0 for values in (verify, draft)))
+def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
+    """The cost of a round in plain steps, from answers timed part by part.
+
+    Each answer's parts are held against the plain steps of the same question, timed next to it, so that a machine
+    that slows down slows down both; the median of these ratios.
+    Raises: UsageError where no answer was long enough for a whole block.
+    """
+    verify, draft = [], []
+    for one, other in zip(parts, plain, strict=True):
+        step_s = plain_step(other)
+        passes = [seconds for count, seconds in one.verify_passes if count == rows]
+        if step_s and passes:
+            verify.append(statistics.median(passes) / step_s)
+            draft.append(statistics.median(one.draft_passes) / step_s)
+    if not verify:
+        raise UsageError(f"no answer was long enough to time a block of {rows} rows. Give another --workload.")
+    return Cost(rows, statistics.median(verify), statistics.median(draft))
 
 
-def plain_step(parts: Sequence[Parts]) -> float:
-    """Seconds of a plain step, timed the same way: verify of one row and the rest. Raises: UsageError without steps."""
-    steps = sum(max(0, len(part.rounds) - 1) for part in parts)
-    if not steps:
-        raise UsageError("no answer was longer than one token, so no step can be timed. Give another --workload.")
-    verify = statistics.median(seconds for part in parts for _, seconds in part.verify_passes)
-    return verify + sum(part.accept_s + part.host_s for part in parts) / steps
+def plain_step(part: Parts) -> float | None:
+    """Seconds of a plain step, timed the same way: verify of one row and the rest. None without one."""
+    steps = len(part.rounds) - 1
+    if not part.verify_passes:
+        return None
+    return statistics.median(seconds for _, seconds in part.verify_passes) + (part.accept_s + part.host_s) / steps
 
 
 def best_of(widths: Sequence[Width]) -> int:
@@ -105,22 +116,20 @@ def outcome(
 ) -> tuple[float, tuple[Width, ...], bool]:
     """Seconds of a plain step, all widths, and whether every text was the same.
 
-    Raises: UsageError where no answer was long enough to time a step.
+    Raises: UsageError where no answer was long enough to time a step or a whole block.
     """
     merged = {name: merge([passes[name] for passes in found]) for name in found[0]}
-    step_s = plain_step(merged[PLAIN].parts)
     widths = []
     for rows, method in drafted.items():
         passes = merged[method.name]
-        cost, one = cost_of(rows, passes.parts, step_s), figures(passes)
+        cost, one = cost_of(rows, passes.parts, merged[PLAIN].parts), figures(passes)
         predicted = cost.speedup(one.decoded_tokens, one.rounds, one.plain_steps)
         measured = speedup(passes, merged[PLAIN])
         assert measured is not None
-        widths.append(
-            Width(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured)
-        )
+        widths.append(Width(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured))
     texts = {name: [a.tokens for a in passes.repeats()[0]] for name, passes in merged.items()}
-    return step_s, tuple(widths), all(text == texts[PLAIN] for text in texts.values())
+    steps = [seconds for seconds in map(plain_step, merged[PLAIN].parts) if seconds]
+    return statistics.median(steps), tuple(widths), all(text == texts[PLAIN] for text in texts.values())
 
 
 def merge(passes: Sequence[Passes]) -> Passes:

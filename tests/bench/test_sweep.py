@@ -4,6 +4,7 @@ import pytest
 
 from dflash2_mlx.bench.numbers import spread
 from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, plain_step, reasons
+from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Round
 from dflash2_mlx.timing import Parts
 
@@ -18,11 +19,30 @@ def width(rows, measured, tokens=2.0, cost=1.5):
 
 
 def test_a_round_costs_its_parts_in_plain_steps():
-    plain = plain_step([parts([(1, 0.08), (1, 0.08)], [], 0.04)])
-    assert plain == pytest.approx(0.1)
-    cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], plain)
+    plain = parts([(1, 0.08), (1, 0.08)], [], 0.04)
+    assert plain_step(plain) == pytest.approx(0.1)
+    cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], [plain])
     assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
     assert cost.round == pytest.approx(2.0)
+
+
+def test_a_machine_that_slows_down_in_mid_sweep_does_not_change_what_a_round_costs():
+    fast, plain = parts([(4, 0.16)], [0.04], 0.02), parts([(1, 0.08), (1, 0.08)], [], 0.04)
+    slow = parts([(4, 0.48)], [0.12], 0.06), parts([(1, 0.24), (1, 0.24)], [], 0.12)
+    cost = cost_of(4, [fast, fast, slow[0]], [plain, slow[1], slow[1]])
+    assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("drafted", "plain"),
+    [
+        (parts([(3, 0.1)], [0.04], 0.0), parts([(1, 0.1)], [], 0.0)),
+        (parts([(4, 0.1)], [0.04], 0.0), parts([], [], 0.0)),
+    ],
+)
+def test_answers_too_short_to_time_are_refused(drafted, plain):
+    with pytest.raises(UsageError, match="long enough to time a block of 4 rows"):
+        cost_of(4, [drafted], [plain])
 
 
 def test_the_prediction_counts_the_steps_that_nothing_was_drafted_for():
