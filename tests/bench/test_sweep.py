@@ -19,7 +19,7 @@ def width(rows, measured, tokens=2.0, cost=1.5):
 
 
 def test_a_round_costs_its_parts_in_plain_steps():
-    plain = parts([(1, 0.08), (1, 0.08)], [], 0.04)
+    plain = parts([(1, 0.09), (1, 0.11)], [], 0.04)
     assert plain_step(plain) == pytest.approx(0.1)
     cost = cost_of(4, [parts([(4, 0.15), (4, 0.17), (2, 0.01)], [0.03, 0.05], 0.02)], [plain])
     assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
@@ -27,8 +27,8 @@ def test_a_round_costs_its_parts_in_plain_steps():
 
 
 def test_a_machine_that_slows_down_in_mid_sweep_does_not_change_what_a_round_costs():
-    fast, plain = parts([(4, 0.16)], [0.04], 0.02), parts([(1, 0.08), (1, 0.08)], [], 0.04)
-    slow = parts([(4, 0.48)], [0.12], 0.06), parts([(1, 0.24), (1, 0.24)], [], 0.12)
+    fast, plain = parts([(4, 0.16)], [0.04], 0.02), parts([(1, 0.1), (1, 0.1)], [], 0.04)
+    slow = parts([(4, 0.48)], [0.12], 0.06), parts([(1, 0.3), (1, 0.3)], [], 0.12)
     cost = cost_of(4, [fast, fast, slow[0]], [plain, slow[1], slow[1]])
     assert (cost.verify, cost.draft) == pytest.approx((1.6, 0.4))
 
