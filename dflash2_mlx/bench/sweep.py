@@ -71,8 +71,8 @@ class SweepDocument:
 def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
     """The cost of a round in plain steps, from answers timed part by part.
 
-    The means of each answer's parts, since its first draft costs more, over the plain steps of the same question,
-    timed next to it, so that a machine that slows down slows down both; the median of these ratios.
+    Each answer's median passes are held against those of the same question answered plainly, timed next to it, so
+    that a machine that slows down slows down both; the median of these ratios.
     Raises: UsageError where no answer was long enough for a whole block.
     """
     verify, draft = [], []
@@ -80,8 +80,8 @@ def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
         step_s = plain_step(other)
         passes = [seconds for count, seconds in one.verify_passes if count == rows]
         if step_s and passes:
-            verify.append(statistics.mean(passes) / step_s)
-            draft.append(statistics.mean(one.draft_passes) / step_s)
+            verify.append(statistics.median(passes) / step_s)
+            draft.append(statistics.median(one.draft_passes) / step_s)
     if not verify:
         raise UsageError(f"no answer was long enough to time a block of {rows} rows. Give another --workload.")
     return Cost(rows, statistics.median(verify), statistics.median(draft))
@@ -90,7 +90,7 @@ def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
 def plain_step(part: Parts) -> float | None:
     """Seconds of a plain step: one row's pass. What else there is runs beside it, as in rounds. None without one."""
     passes = [seconds for _, seconds in part.verify_passes]
-    return statistics.mean(passes) if passes else None
+    return statistics.median(passes) if passes else None
 
 
 def best_of(widths: Sequence[Width]) -> int:
