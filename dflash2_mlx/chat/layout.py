@@ -14,7 +14,7 @@ _NARROWEST = 8
 class Flow:
     """One paragraph, laid out while it grows. Every line comes out once, and no later text changes it.
 
-    first, rest: what the first and all other lines begin with.
+    first, rest: what the first and all other lines begin with; only their ends where the line is too narrow for both.
     """
 
     def __init__(self, width: int, first: Text | None = None, rest: Text | None = None) -> None:
@@ -47,12 +47,17 @@ class Flow:
     def _room(self, prefix: Text) -> int:
         return max(_NARROWEST, self._width - prefix.cell_len)
 
+    def _begun(self, prefix: Text) -> Text:
+        """The start of a line: the end of `prefix` for which there is room beside some text."""
+        surplus = prefix.cell_len - max(0, self._width - _NARROWEST)
+        return prefix[surplus:] if surplus > 0 else prefix.copy()
+
     def _cut(self, text: Text, starts: list[int]) -> list[Text]:
         lines, begin = [], 0
         for end in (*starts, len(text)):
             piece = text[begin:end]
             piece.rstrip()
-            lines.append((self._rest if begin else self._prefix).copy().append_text(piece))
+            lines.append(self._begun(self._rest if begin else self._prefix).append_text(piece))
             begin = end
         return lines
 

@@ -1,7 +1,7 @@
 """Markdown while it is written: however the text comes in pieces, the lines are the same, and each comes once."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -76,10 +76,12 @@ def test_any_split_of_the_stream_gives_the_same_lines(text, width, sizes):
 
 @settings(deadline=None)
 @given(TEXTS, WIDTHS)
+@example(">> >> >> ## Head", 12)
+@example(20 * " " + "- item", 12)
 def test_no_line_is_wider_than_the_terminal(text, width):
     stream = MarkdownStream(width)
     for character in text:
-        assert all(line.cell_len <= max(width, 18) for line in [*stream.push(character), *stream.open()])
+        assert all(line.cell_len <= width for line in [*stream.push(character), *stream.open()])
 
 
 @given(st.text(alphabet="ab \n漢é", max_size=300), WIDTHS)
