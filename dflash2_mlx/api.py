@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, FinishReason, Round, Summary, TokenLogprob, ToolCall
-from dflash2_mlx.loading import Pair, load_pair
-from dflash2_mlx.room import check_room
-from dflash2_mlx.session import Conversation, Event, Request, default_sampling, stream
+from dflash2_mlx.loading.load import Pair, load_pair
+from dflash2_mlx.memory.verdict import check_room
+from dflash2_mlx.session.session import Conversation, Event, Request, default_sampling, stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.models.selector import Draw
-from dflash2_mlx.published import QWEN_DRAFTER, QWEN_TARGET
+from dflash2_mlx.store.published import QWEN_DRAFTER, QWEN_TARGET
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
 

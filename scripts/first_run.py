@@ -11,8 +11,8 @@ import sys
 from dflash2_mlx.api import Answer, gather, load
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.events import Delta
-from dflash2_mlx.machine import probe
-from dflash2_mlx.session import Request, Session
+from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.session.session import Request, Session
 
 PROMPTS = (
     "What is speculative decoding?",

@@ -18,11 +18,11 @@ from mlx.utils import tree_flatten
 from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.engine.accept import judge_same
 from dflash2_mlx.engine.sampling import Sampler
-from dflash2_mlx.loading import check_fit
+from dflash2_mlx.loading.load import check_fit
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork
-from dflash2_mlx.published import MUSE_DRAFTER, MUSE_TARGET, QWEN_DRAFTER, QWEN_TARGET
+from dflash2_mlx.store.published import MUSE_DRAFTER, MUSE_TARGET, QWEN_DRAFTER, QWEN_TARGET
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
 

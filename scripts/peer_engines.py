@@ -79,7 +79,7 @@ class OurEngine:
     def render(self, prompts: list[str]) -> dict[str, Any]:
         """Token ids of chat prompts with thinking off, and every id that ends an answer."""
         from dflash2_mlx.config import SamplingParams, TextParams
-        from dflash2_mlx.session import Request, render
+        from dflash2_mlx.session.session import Request, render
 
         text = TextParams(reasoning="off")
         ids = [list(render(self._pair, Request(p, SamplingParams(), text=text)).tokens) for p in prompts]

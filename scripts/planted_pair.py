@@ -26,7 +26,7 @@ from mlx_lm.utils import load_tokenizer
 from dflash2_mlx.api import stream_generate
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.events import Round
-from dflash2_mlx.loading import Pair, load_pair, with_drafter
+from dflash2_mlx.loading.load import Pair, load_pair, with_drafter
 
 DEMO = Path(__file__).parents[1] / "dflash2_mlx" / "demo" / "target"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

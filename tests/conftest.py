@@ -73,8 +73,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """A running stub Hub that huggingface_hub takes for the Hub."""
-    from hub.stub_hub import StubHub
     from huggingface_hub import close_session
+    from store.stub_hub import StubHub
 
     close_session()
     with StubHub() as stub:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dflash2_mlx.bench.numbers import rate
 from dflash2_mlx.events import Delta, Finished, FinishReason, Round, Summary, ToolCall
-from dflash2_mlx.session import Event, Request
+from dflash2_mlx.session.session import Event, Request
 
 Clock = Callable[[], float]
 

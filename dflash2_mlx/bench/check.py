@@ -15,7 +15,7 @@ from dflash2_mlx.bench.schema import call_problem
 from dflash2_mlx.bench.workloads import Workload, with_document
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.events import TokenLogprob
-from dflash2_mlx.session import Request
+from dflash2_mlx.session.session import Request
 
 KIND, VERSION = "dflash2-mlx bench check", 1
 _PENALTIES = (

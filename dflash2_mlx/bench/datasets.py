@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.faults import explain
-from dflash2_mlx.hub import cache_folder
 from dflash2_mlx.parsing import parse_json
+from dflash2_mlx.store.faults import explain
+from dflash2_mlx.store.hub import cache_folder
 
 Row = Mapping[str, object]
 _TIMEOUT_S = 30.0

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash2_mlx import __version__
-from dflash2_mlx.checkpoint import read_optional_json
 from dflash2_mlx.errors import DFlash2Error
-from dflash2_mlx.hub import cached_commit, find_folder
-from dflash2_mlx.loading import Pair
-from dflash2_mlx.machine import probe
-from dflash2_mlx.pairs import known_pair
+from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.store.checkpoint import read_optional_json
+from dflash2_mlx.store.hub import cached_commit, find_folder
+from dflash2_mlx.store.pairs import known_pair
 
 # Memory bandwidth of Apple's chips in GB/s (10^9 bytes), as the makers publish them; the longest name that fits counts.
 BANDWIDTHS = {

@@ -2,7 +2,7 @@
 
 from dflash2_mlx.bench.environment import Environment, Model
 from dflash2_mlx.bench.numbers import shown
-from dflash2_mlx.hub import gigabytes
+from dflash2_mlx.store.hub import gigabytes
 
 
 def facts(environment: Environment, settings: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[str, str], ...]:

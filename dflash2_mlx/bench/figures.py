@@ -6,8 +6,8 @@ from itertools import zip_longest
 
 from dflash2_mlx.bench.answers import Measured, phase_rate, rate_over_answer, token_gaps
 from dflash2_mlx.bench.numbers import Percentiles, Spread, percentiles, rate, spread
-from dflash2_mlx.engine.stats import Stats
-from dflash2_mlx.timing import Parts
+from dflash2_mlx.bench.timing import Parts
+from dflash2_mlx.session.statistics import Stats
 
 WINDOW = 64  # tokens of one point of the rate over an answer
 

@@ -9,10 +9,10 @@ from dflash2_mlx.bench.energy import PowerMeter
 from dflash2_mlx.bench.figures import MethodFigures, Passes, decode_rate, figures
 from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread, spread
+from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.bench.workloads import Workload, with_document
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
-from dflash2_mlx.session import Request
-from dflash2_mlx.timing import Parts
+from dflash2_mlx.session.session import Request
 
 NEVER_ENDS = frozenset({-1})  # no token has this id
 

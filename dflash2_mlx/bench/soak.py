@@ -18,8 +18,8 @@ from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 from dflash2_mlx.bench.workloads import Workload, with_document
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.events import Round
-from dflash2_mlx.machine import MemoryInUse
-from dflash2_mlx.session import Request
+from dflash2_mlx.memory.machine import MemoryInUse
+from dflash2_mlx.session.session import Request
 
 KIND, VERSION = "dflash2-mlx bench soak", 1
 _CANCELLED, _RESTARTED, _CHECK_EVERY = 0.3, 0.2, 10

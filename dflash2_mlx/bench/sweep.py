@@ -11,8 +11,8 @@ from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 from dflash2_mlx.bench.run import Group, RunPlan, speedup, take_passes
+from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.timing import Parts
 
 KIND, VERSION = "dflash2-mlx bench sweep", 3
 _TIE = 1.02  # within it the narrower block is the better one

@@ -18,7 +18,7 @@ from dflash2_mlx.chat.view import Showing, View
 from dflash2_mlx.config import TextParams
 from dflash2_mlx.errors import DFlash2Error, PromptError, PromptTooLongError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary
-from dflash2_mlx.session import Event, Request, Session, block_size_for, render
+from dflash2_mlx.session.session import Event, Request, Session, block_size_for, render
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.stream import TokenDecoder
 

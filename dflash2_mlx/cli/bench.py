@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dflash2_mlx.bench.check import Finding
     from dflash2_mlx.bench.run import GroupResult
     from dflash2_mlx.bench.workloads import Workload
-    from dflash2_mlx.loading import Pair
+    from dflash2_mlx.loading.load import Pair
 
 bench = typer.Typer(
     name="bench",
@@ -73,8 +73,8 @@ def run(
     from dflash2_mlx.bench.methods import Width, methods_of, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
     from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report
-    from dflash2_mlx.loading import with_drafter
-    from dflash2_mlx.session import block_size_for
+    from dflash2_mlx.loading.load import with_drafter
+    from dflash2_mlx.session.session import block_size_for
 
     block_size_for(pair, widest)  # refuses one that is too wide before anything is measured
     older = with_drafter(pair, draft_v1, draft_bits) if draft_v1 else None
@@ -222,8 +222,8 @@ def soak(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import token_counter
     from dflash2_mlx.bench.soak import KIND, VERSION, Soak, SoakDocument, SoakPlan, slopes, soak_report
-    from dflash2_mlx.machine import memory_in_use
-    from dflash2_mlx.session import Session
+    from dflash2_mlx.memory.machine import memory_in_use
+    from dflash2_mlx.session.session import Session
 
     plan = SoakPlan(
         lambda: Session(pair, cache_bytes=_SOAK_CACHE), minutes * 60, seed, token_counter(pair, "off"), memory_in_use
@@ -260,7 +260,7 @@ def compare(
 def load_for_bench(load: LoadParams) -> "Pair":
     """The pair, where there is room for it. Raises: LoadError; UsageError for a pair without a drafter."""
     get_ready(load)
-    from dflash2_mlx.loading import load_pair
+    from dflash2_mlx.loading.load import load_pair
 
     pair = load_pair(load)
     if pair.drafter is None:

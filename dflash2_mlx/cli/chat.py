@@ -13,8 +13,8 @@ from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.cli.report import stat_lines
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.errors import TemplateError
-from dflash2_mlx.machine import probe
-from dflash2_mlx.pairs import KNOWN_PAIRS
+from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.store.pairs import KNOWN_PAIRS
 
 if TYPE_CHECKING:
     from dflash2_mlx.chat.keys import Keyboard
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dflash2_mlx.chat.prompt import Reader
     from dflash2_mlx.chat.settings import Settings
     from dflash2_mlx.chat.stage import Stage
-    from dflash2_mlx.loading import Pair
+    from dflash2_mlx.loading.load import Pair
 
 
 def chat(
@@ -76,7 +76,7 @@ def chat(
     keyboard = Keyboard(live=look.live)
     with keyboard.loading():
         pair = _load(load, look)
-    from dflash2_mlx.session import block_size_for, default_sampling
+    from dflash2_mlx.session.session import block_size_for, default_sampling
 
     load.check_block(block_size_for(pair, engine.block_size).rows)
     settings = Settings(replace(default_sampling(pair), **asked), engine, reasoning)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def chat(
 
 def _load(load: LoadParams, look: "Look") -> "Pair":
     """The pair, with a line on the terminal while it loads. Raises: LoadError, TemplateError where there is none."""
-    from dflash2_mlx.loading import load_pair
+    from dflash2_mlx.loading.load import load_pair
 
     if look.live:
         print(f"loading {load.model} ...", end="", flush=True)
@@ -110,7 +110,7 @@ def _chat(
     """Chat over the loaded pair; the exit code."""
     from dflash2_mlx.chat.conversation import Conversation
     from dflash2_mlx.chat.loop import Chat, Reports
-    from dflash2_mlx.session import Session, default_cache_bytes
+    from dflash2_mlx.session.session import Session, default_cache_bytes
 
     look, keyboard = place
     stage, reader = _stage(look, remember=remember)

@@ -10,11 +10,11 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.fit import TIGHT_SHARE, Need, Plan, binary_size
-from dflash2_mlx.hub import cached_commit, gigabytes
-from dflash2_mlx.machine import Machine, probe
-from dflash2_mlx.pairs import DEMO, FLAGSHIP
-from dflash2_mlx.room import Examined, examine, share_of_limit
+from dflash2_mlx.memory.machine import Machine, probe
+from dflash2_mlx.memory.need import TIGHT_SHARE, Need, Plan, binary_size
+from dflash2_mlx.memory.verdict import Examined, examine, share_of_limit
+from dflash2_mlx.store.hub import cached_commit, gigabytes
+from dflash2_mlx.store.pairs import DEMO, FLAGSHIP
 
 _PARTS = {
     "target": "target weights",

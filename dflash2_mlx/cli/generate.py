@@ -15,7 +15,7 @@ from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, ToolCall
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 
 def generate(
@@ -86,8 +86,8 @@ def _answer(
 ) -> None:
     """Load, answer, print; `stats` None prints one JSON document."""
     from dflash2_mlx.api import gather
-    from dflash2_mlx.loading import load_pair
-    from dflash2_mlx.session import Request, block_size_for, default_sampling, stream
+    from dflash2_mlx.loading.load import load_pair
+    from dflash2_mlx.session.session import Request, block_size_for, default_sampling, stream
 
     pair, out = load_pair(load), Out()
     sampling = replace(default_sampling(pair), **asked)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from dflash2_mlx.cli.pull import pull
 from dflash2_mlx.cli.serve import serve
 from dflash2_mlx.cli.verify import verify
 from dflash2_mlx.errors import DFlash2Error
-from dflash2_mlx.machine import probe
+from dflash2_mlx.memory.machine import probe
 
 _INTERRUPTED, _CLOSED_PIPE = 130, 141
 

@@ -5,10 +5,10 @@ import platform
 
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.hub import cache_state, cached_bytes, gigabytes
-from dflash2_mlx.machine import Machine, probe
-from dflash2_mlx.pairs import DEMO, FLAGSHIP, KNOWN_PAIRS, KnownPair, known_pair
-from dflash2_mlx.room import examine
+from dflash2_mlx.memory.machine import Machine, probe
+from dflash2_mlx.memory.verdict import examine
+from dflash2_mlx.store.hub import cache_state, cached_bytes, gigabytes
+from dflash2_mlx.store.pairs import DEMO, FLAGSHIP, KNOWN_PAIRS, KnownPair, known_pair
 
 _SHORT_COMMIT = 7
 _COLUMNS = "{:<32} {:>9}  {:<7}  {}"

@@ -13,9 +13,9 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.hub import Repository, cache_state, find_folder, gigabytes, read_name
-from dflash2_mlx.pairs import FLAGSHIP, target_and_drafter
-from dflash2_mlx.room import check_room
+from dflash2_mlx.memory.verdict import check_room
+from dflash2_mlx.store.hub import Repository, cache_state, find_folder, gigabytes, read_name
+from dflash2_mlx.store.pairs import FLAGSHIP, target_and_drafter
 
 _HALF_FILES, _INTERRUPTED = "*.incomplete", 130
 
@@ -86,7 +86,7 @@ def _warn_of_room(pair: str | None, bits: int | None, out: Out) -> None:
 
 def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
     """Fetch the repositories, after a look at the room for all of them. Raises: LoadError."""
-    from dflash2_mlx.downloads import check_space, fetch, plan_pull
+    from dflash2_mlx.store.downloads import check_space, fetch, plan_pull
 
     plans = [plan_pull(repository) for repository in repositories]
     check_space(plans)
@@ -101,13 +101,13 @@ def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
 
 def _save_drafter(names: Sequence[str], bits: int, out: Out) -> None:
     """Keep the drafter among `names` quantised. Raises: LoadError where there is none."""
-    from dflash2_mlx.checkpoint import read_json
     from dflash2_mlx.models.config import is_drafter
+    from dflash2_mlx.store.checkpoint import read_json
 
     folders = [folder for folder in map(find_folder, names) if is_drafter(read_json(folder / "config.json"))]
     if not folders:
         raise LoadError(f"{names[0]} is no drafter and none is known for it. Drop --draft-bits, or pull the drafter.")
-    from dflash2_mlx.loading import save_drafter
+    from dflash2_mlx.loading.load import save_drafter
 
     out.note(f"dflash2-mlx: quantising {folders[0]} to {bits} bits")
     out.document(f"{bits}-bit drafter  {save_drafter(folders[0], bits)}")
@@ -129,7 +129,7 @@ def offer_download(params: LoadParams, out: Out) -> bool:
     wanted = [place for place in found if isinstance(place, Repository) and cache_state(str(place)) != "in the cache"]
     if not wanted:
         return False
-    from dflash2_mlx.downloads import plan_pull
+    from dflash2_mlx.store.downloads import plan_pull
 
     size = gigabytes(sum(plan_pull(repository).missing_bytes for repository in wanted))
     names = " and ".join(repository.name for repository in wanted)

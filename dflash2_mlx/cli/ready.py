@@ -4,7 +4,7 @@ from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.pull import offer_download
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.room import USUAL_CONTEXT, check_room
+from dflash2_mlx.memory.verdict import USUAL_CONTEXT, check_room
 
 _BYTES_A_TOKEN = 4  # about, of text in any language
 _TEMPLATE_TOKENS = 256

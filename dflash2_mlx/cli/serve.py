@@ -14,8 +14,8 @@ from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.hub import gigabytes
 from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.store.hub import gigabytes
 
 if TYPE_CHECKING:
     from dflash2_mlx.server.run import Listening

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dflash2_mlx.checkpoint import weight_files
 from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.pull import chosen_names
 from dflash2_mlx.errors import WeightsError
-from dflash2_mlx.hub import Repository, gigabytes, pull_command, read_name
+from dflash2_mlx.store.checkpoint import weight_files
+from dflash2_mlx.store.hub import Repository, gigabytes, pull_command, read_name
 
 
 def verify(pair: options.PairArgument = None) -> None:
@@ -30,7 +30,7 @@ def verify(pair: options.PairArgument = None) -> None:
 
 def _is_right(repository: Repository, out: Out) -> bool:
     """Whether every cached file is right; the wrong ones are printed."""
-    from dflash2_mlx.downloads import verify as compare_with_source
+    from dflash2_mlx.store.downloads import verify as compare_with_source
 
     out.note(f"dflash2-mlx: hashing {repository}")
     verdict = compare_with_source(repository)

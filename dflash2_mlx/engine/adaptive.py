@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from dflash2_mlx.engine.prefill import Drafter
-from dflash2_mlx.engine.width import WidthPolicy
+from dflash2_mlx.engine.widths import WidthPolicy
 from dflash2_mlx.models.selector import Draft, Draw
 
 

@@ -5,15 +5,15 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dflash2_mlx.engine.stats import Setting, Stats
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary, ToolCall
 from dflash2_mlx.server.dialect import Work, answering
 from dflash2_mlx.server.numbers import end_of
 from dflash2_mlx.server.served import Engine, Served
+from dflash2_mlx.session.statistics import Setting, Stats
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event, Request
+    from dflash2_mlx.session.session import Event, Request
 
 _CLOSING = "\n{tag}\n\n"
 

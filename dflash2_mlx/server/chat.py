@@ -29,12 +29,12 @@ from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.tools import offered_tools
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 
 def read_chat(document: JsonObject, served: Served, settings: Settings) -> Call:
     """A chat request, rendered and checked. Raises: as `Dialect` says."""
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     body = read_fields(ChatBody, document, served)
     _refuse(body)

@@ -19,12 +19,12 @@ from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 
 def read_completion(document: JsonObject, served: Served, settings: Settings) -> Call:
     """A completion request, tokenised and checked. Raises: as `Dialect` says."""
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     body = read_fields(CompletionBody, document, served)
     only_one(body.n)

@@ -16,7 +16,7 @@ from dflash2_mlx.server.sse import Frame
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from dflash2_mlx.session import Event, Request
+    from dflash2_mlx.session.session import Event, Request
 
 Work = Callable[[Engine], "Generator[Event, None, None]"]
 

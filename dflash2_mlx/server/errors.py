@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dflash2_mlx.errors import DFlash2Error, TemplateError
-from dflash2_mlx.worker import CancelledError, EngineGoneError, QueueFullError
+from dflash2_mlx.server.worker import CancelledError, EngineGoneError, QueueFullError
 
 _NO_MEMORY = ("unable to allocate", "attempting to allocate", "insufficient memory", "out of memory", "resource limit")
 _ANTHROPIC_TYPES = {

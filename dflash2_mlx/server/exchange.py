@@ -22,10 +22,10 @@ from dflash2_mlx.server.numbers import Totals
 from dflash2_mlx.server.served import Engine, Served
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.sse import COMMENT, DONE, HEADERS, Frame, encode, to_json
-from dflash2_mlx.worker import CancelledError, EngineGoneError, Failed, QueueFullError, Worker
+from dflash2_mlx.server.worker import CancelledError, EngineGoneError, Failed, QueueFullError, Worker
 
 if TYPE_CHECKING:
-    from dflash2_mlx.worker import Update
+    from dflash2_mlx.server.worker import Update
 
 Read = TypeVar("Read")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -31,7 +31,7 @@ from dflash2_mlx.server.turns import cached_places, chat_tools, chat_turns, syst
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 _REFUSED = ("mcp_servers", "container", "output_format")
 _SIGNATURE = "dflash2-mlx"  # thinking is sent back as it was, nothing has to be proved
@@ -40,7 +40,7 @@ _STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens"}
 
 def read_messages(document: JsonObject, served: Served, settings: Settings) -> Call:
     """A messages request, rendered and checked. Raises: as `Dialect` says."""
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     body = read_fields(MessagesBody, document, served, *_REFUSED)
     prompt, tools = _render(body, served, settings)

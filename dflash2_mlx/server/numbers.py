@@ -10,7 +10,7 @@ from dflash2_mlx.server.served import Served, Tokens
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.tools import offered_tools
 
 if TYPE_CHECKING:
-    from dflash2_mlx.session import Event
+    from dflash2_mlx.session.session import Event
 
 _PARTS = {"reasoning": "reasoning_text", "message": "output_text"}  # item -> its content part and its events
 _REFUSED = ("conversation", "prompt", "max_tool_calls")
@@ -27,7 +27,7 @@ _REFUSED = ("conversation", "prompt", "max_tool_calls")
 
 def read_response(document: JsonObject, served: Served, settings: Settings) -> Call:
     """A responses request, rendered and checked. Raises: as `Dialect` says."""
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     body = read_fields(ResponsesBody, document, served, *_REFUSED)
     _refuse(body)

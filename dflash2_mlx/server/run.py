@@ -19,7 +19,7 @@ from dflash2_mlx.server.app import build_app
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import Engine, Served
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import EngineGoneError, Worker
+from dflash2_mlx.server.worker import EngineGoneError, Worker
 
 _GRACE_S = 2.0  # for streams to say why they end, and again for the engine to finish its step
 _POLL_S = 0.05

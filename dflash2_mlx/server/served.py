@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
-from dflash2_mlx.pairs import known_pair
 from dflash2_mlx.server.errors import too_long
 from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.store.pairs import known_pair
 from dflash2_mlx.text.messages import Message
 from dflash2_mlx.text.prompt import PROBE, ChatFormat, Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, TokenBytes
@@ -21,7 +21,7 @@ _DOUBT, _DOUBT_TOKENS = 1.02, 100  # what slicing may add
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dflash2_mlx.session import Event, Request
+    from dflash2_mlx.session.session import Event, Request
 
 
 class Tokens(DecodingTokenizer, Protocol):
@@ -130,8 +130,8 @@ class Engine:
 
 def open_engine(load: LoadParams, settings: Settings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
-    from dflash2_mlx.loading import load_pair
-    from dflash2_mlx.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
+    from dflash2_mlx.loading.load import load_pair
+    from dflash2_mlx.session.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
 
     pair = load_pair(load)
     block = block_size_for(pair, settings.block_size)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.worker import DEFAULT_QUEUE
+from dflash2_mlx.server.worker import DEFAULT_QUEUE
 
 KeepAlive = Literal["comment", "chunk", "off"]
 KEEP_ALIVES = ("comment", "chunk", "off")

@@ -18,7 +18,7 @@ from typing import Any
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.engine.loop import decode
 from dflash2_mlx.events import Round
-from dflash2_mlx.loading import load_pair
+from dflash2_mlx.loading.load import load_pair
 
 SETTINGS = ("enable_thinking", "reasoning_effort")
 BLOCK_SIZES = (5, 8)

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.loading import load_pair
+from dflash2_mlx.loading.load import load_pair
 from dflash2_mlx.models.topk import largest
 from dflash2_mlx.targets.base import LayeredTarget
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dflash2_mlx.bench.methods import Method
+from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary, ToolCall
-from dflash2_mlx.session import Event, Request
-from dflash2_mlx.timing import Parts
+from dflash2_mlx.session.session import Event, Request
 
 
 class FakeClock:

@@ -5,7 +5,7 @@ from bench_fakes import FakeSession, drafted_rounds, plain_rounds
 
 from dflash2_mlx.bench.answers import first_difference, measure, phase_rate, rate_over_answer, token_gaps
 from dflash2_mlx.config import SamplingParams
-from dflash2_mlx.session import Request
+from dflash2_mlx.session.session import Request
 
 REQUEST = Request("hello", SamplingParams())
 

@@ -121,7 +121,7 @@ def test_a_call_of_an_unknown_function_is_no_valid_call():
 def test_calls_and_valid_calls_are_counted(clock):
     from dflash2_mlx.bench.answers import measure
     from dflash2_mlx.config import SamplingParams
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     calls = [ToolCall("get_weather", '{"city": "Oslo"}', ""), ToolCall("get_weather", "{}", "")]
     answer = measure(FakeSession(clock, plain_rounds([1]), calls=calls), Request("x", SamplingParams()), clock)

@@ -181,7 +181,7 @@ INTERRUPTED = {
         (*QUICK, "-w", "short-chat", "-w", "chinese", "--block-sizes", 5),
     ),
     "check": ("dflash2_mlx.bench.check.measure", 9, ("-w", "short-chat", "--max-tokens", 4)),
-    "soak": ("dflash2_mlx.machine.memory_in_use", 3, ("--minutes", 5)),
+    "soak": ("dflash2_mlx.memory.machine.memory_in_use", 3, ("--minutes", 5)),
 }
 
 

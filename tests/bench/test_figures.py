@@ -5,10 +5,10 @@ from bench_fakes import NO_PARTS, FakeSession, drafted_rounds, plain_rounds
 
 from dflash2_mlx.bench.answers import measure
 from dflash2_mlx.bench.figures import Passes, count_hits, count_rounds, figures, shares
+from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.events import Round
-from dflash2_mlx.session import Request
-from dflash2_mlx.timing import Parts
+from dflash2_mlx.session.session import Request
 
 REQUEST = Request("hello", SamplingParams())
 

@@ -5,7 +5,7 @@ from bench_fakes import FakeSession, plain_rounds
 
 from dflash2_mlx.bench.soak import Sample, Soak, SoakPlan, slopes
 from dflash2_mlx.bench.workloads import Workload
-from dflash2_mlx.machine import MemoryInUse, memory_in_use
+from dflash2_mlx.memory.machine import MemoryInUse, memory_in_use
 
 CHAT = Workload("chat", "about", 64, (("one",), ("two",)))
 MB = 2**20

@@ -4,9 +4,9 @@ import pytest
 
 from dflash2_mlx.bench.numbers import spread
 from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, plain_step, reasons
+from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Round
-from dflash2_mlx.timing import Parts
 
 
 def parts(passes, drafts, rest, rounds=3):

@@ -10,7 +10,7 @@ from dflash2_mlx.chat.accepted import Attribution
 from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, Round
-from dflash2_mlx.session import Request, Session
+from dflash2_mlx.session.session import Request, Session
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.stream import TokenDecoder
 from stages import Script, Talk

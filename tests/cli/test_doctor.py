@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_machine import DLOPEN, intel_mac, linux, mac, rosetta_mac
 
 from folders import change_config, change_tensors
+from machines import DLOPEN, intel_mac, linux, mac, rosetta_mac
 
 FLAGSHIP = "qwen3.8-27b"
 

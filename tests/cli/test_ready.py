@@ -1,9 +1,9 @@
 """What a command does before it loads: refuse, warn, or go on, with no weight read."""
 
 import pytest
-from test_machine import FakeSystem, linux
 
-from dflash2_mlx.machine import probe
+from dflash2_mlx.memory.machine import probe
+from machines import FakeSystem, linux
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def memory(monkeypatch):
                 return count
 
         facts = {"system": "Linux", "arch": "x86_64", "version": "6.8", "gpu": False}
-        monkeypatch.setattr("dflash2_mlx.room.probe", lambda: probe(Small(**facts)))
+        monkeypatch.setattr("dflash2_mlx.memory.verdict.probe", lambda: probe(Small(**facts)))
 
     return give
 
@@ -44,7 +44,7 @@ def test_the_override_loads_it_all_the_same(cli, stored, memory, monkeypatch):
 
 def test_a_tight_pair_answers_after_one_line_of_warning(cli, stored, memory):
     from dflash2_mlx.config import LoadParams
-    from dflash2_mlx.room import examine
+    from dflash2_mlx.memory.verdict import examine
 
     params = LoadParams(str(stored[0]), str(stored[1]))
     memory(int(examine(params, 259, linux()).need.total * 1.05))

@@ -9,7 +9,7 @@ from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.engine.accept import Decision, Verdict
 from dflash2_mlx.engine.adaptive import AdaptiveDrafter
 from dflash2_mlx.engine.loop import decode
-from dflash2_mlx.engine.width import WidthPolicy
+from dflash2_mlx.engine.widths import WidthPolicy
 from dflash2_mlx.events import Prefilling, Round
 from fakes import ScriptedDrafter, answer, tiny_drafter
 

@@ -13,7 +13,7 @@ from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.run import Server, listen, url_of
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import Worker
+from dflash2_mlx.server.worker import Worker
 
 
 @contextmanager

@@ -10,17 +10,17 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_wrapper
 
 from dflash2_mlx.config import SamplingParams
-from dflash2_mlx.engine.stats import Setting, Stats
 from dflash2_mlx.events import Finished, Prefilling, Round, TokenLogprob
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import Engine, Served
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.session import Event, Request
+from dflash2_mlx.server.worker import Worker
+from dflash2_mlx.session.session import Event, Request
+from dflash2_mlx.session.statistics import Setting, Stats
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import ChatFormat
 from dflash2_mlx.text.stream import TokenBytes
-from dflash2_mlx.worker import Worker
 
 END = 2  # <|im_end|> of the bundled tokenizer
 VOCAB = 1536

@@ -151,7 +151,7 @@ def test_one_bad_request_wipes_no_conversation_s_cache(real):
 
 def engine_request(opened):
     from dflash2_mlx.config import EngineParams, SamplingParams
-    from dflash2_mlx.session import Request
+    from dflash2_mlx.session.session import Request
 
     return Request(opened.served.render(USER, (), None), SamplingParams(), EngineParams(max_tokens=9))
 

@@ -14,7 +14,7 @@ from browser import NAMES, Page, browsing, chromium
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import Engine
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import Worker
+from dflash2_mlx.server.worker import Worker
 from live import running, wait_for
 from scripted import ScriptedSession
 

@@ -162,7 +162,7 @@ def test_a_client_that_reads_nothing_loses_its_place(make_desk, session):
 
 def test_a_stalled_engine_is_told_by_health(desk, session, monkeypatch):
     slowly(session, 60)
-    monkeypatch.setattr("dflash2_mlx.worker.STALLED_S", -1.0)
+    monkeypatch.setattr("dflash2_mlx.server.worker.STALLED_S", -1.0)
     with running(desk) as url, send(url, CHAT, STREAMED):
         wait_for(lambda: desk.worker.active == 1)
         assert httpx.get(f"{url}/health").json()["status"] == "stalled"

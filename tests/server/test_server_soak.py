@@ -15,7 +15,7 @@ from dflash2_mlx.config import LoadParams
 from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.worker import Worker
+from dflash2_mlx.server.worker import Worker
 from live import running, send, wait_for
 
 REQUESTS, CLIENTS = 1000, 4

@@ -1,0 +1,87 @@
+"""`dflash2-mlx verify`: every wrong file named, against the Hub or against what the pull stored."""
+
+import pytest
+
+from dflash2_mlx.errors import LoadError
+from dflash2_mlx.store.hub import find_folder
+
+
+@pytest.fixture
+def pulled(cli, repo):
+    """The folder of a finished pull."""
+    assert cli("pull", "some/model").code == 0
+    return find_folder("some/model")
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Call it to go offline."""
+    return lambda: monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def damage(path):
+    """Change the last byte, keeping the size."""
+    blob = path.resolve()
+    blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
+
+
+def test_whole_files_are_right_and_their_commit_is_named(cli, pulled):
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 0 and f"some/model@{pulled.name}: 3 files, 65.9 kB, all right (the Hub)" in outcome.out
+
+
+def test_offline_the_stored_hashes_decide_and_nothing_is_asked(cli, pulled, hub, offline):
+    offline()
+    hub.seen.clear()
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 0 and "hashes that pull stored" in outcome.out and not hub.seen
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_every_wrong_file_is_named(cli, pulled, offline, online):
+    damage(pulled / "model.safetensors")
+    damage(pulled / "config.json")
+    if not online:
+        offline()
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and outcome.err.splitlines()[-1].endswith("dflash2-mlx pull some/model")
+    assert all(str(pulled / name) in outcome.out for name in ("model.safetensors", "config.json"))
+
+
+def test_a_model_found_damaged_is_not_loaded_any_more(cli, pulled):
+    damage(pulled / "model.safetensors")
+    cli("verify", "some/model")
+    with pytest.raises(
+        LoadError, match=r"damaged: the sha256 of model.safetensors is wrong.*dflash2-mlx pull some/model"
+    ):
+        find_folder("some/model")
+
+
+def test_a_missing_and_a_cut_file_are_named(cli, pulled):
+    (pulled / "tokenizer.json").unlink()
+    (pulled / "config.json").resolve().write_bytes(b"{")
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and "tokenizer.json: missing" in outcome.out
+    assert "config.json: it has 1 bytes and should have 23" in outcome.out
+
+
+def test_what_another_program_fetched_is_verified_online_only(cli, repo, offline):
+    from huggingface_hub import snapshot_download
+
+    snapshot_download("some/model")
+    offline()
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and "no pull stored its hashes" in outcome.err and "HF_HUB_OFFLINE" in outcome.err
+
+
+def test_a_model_that_is_not_cached_is_not_verified(cli, hub):
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and "dflash2-mlx pull some/model" in outcome.err
+
+
+def test_a_read_only_cache_is_verified_too(cli, pulled, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dflash2_mlx.store.downloads.write_manifest", refuse)
+    assert cli("verify", "some/model").code == 0
