@@ -67,15 +67,11 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The numbers of one answer. Times in seconds, rates in tokens a second, memory in bytes.
+class Setting:
+    """Under which choices an answer was generated.
 
     mode: `drafted` or `plain`. speculation_off: why an answer that could have been drafted was not, else None.
-    rounds, drafted, accepted, tokens_per_round and acceptance count rounds with a draft only, after any cut.
-    block_size is the widest block; rounds_by_width[i]: rounds of i + 1 rows, plain steps and the first token at 0.
-    acceptance_by_position[i]: share of drafts whose token i was kept, among those that had a token i.
-    prefill_rate: prompt tokens that were not cached, over the time to the first token, which their last pass gives.
-    decode_rate: the tokens after the first over the time they took.
+    block_size is the widest block.
     """
 
     mode: str
@@ -84,6 +80,19 @@ class Summary:
     speculation_off: str | None
     acceptance_rule: str
     seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(Setting):
+    """The numbers of one answer. Times in seconds, rates in tokens a second, memory in bytes.
+
+    rounds, drafted, accepted, tokens_per_round and acceptance count rounds with a draft only, after any cut.
+    rounds_by_width[i]: rounds of i + 1 rows, plain steps and the first token at 0.
+    acceptance_by_position[i]: share of drafts whose token i was kept, among those that had a token i.
+    prefill_rate: prompt tokens that were not cached, over the time to the first token, which their last pass gives.
+    decode_rate: the tokens after the first over the time they took.
+    """
+
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
@@ -119,3 +128,6 @@ class Finished:
     reason: FinishReason
     stop: str | None
     summary: Summary
+
+
+Event = Prefilling | Round | Delta | ToolCall | Finished  # what a session says

@@ -53,8 +53,9 @@ class OurEngine:
         self, prompt: list[int], max_tokens: int, block_size: int | None, end: frozenset[int]
     ) -> Iterator[tuple[int, ...]]:
         from dflash2_mlx.config import EngineParams, SamplingParams
-        from dflash2_mlx.engine.baseline import decode_plain
         from dflash2_mlx.engine.loop import decode
+        from dflash2_mlx.engine.progress import Task
+        from dflash2_mlx.engine.steps import decode_plain
         from dflash2_mlx.events import Round
 
         target, drafter = self._pair.target, self._pair.drafter
@@ -63,9 +64,9 @@ class OurEngine:
         target.reset()
         drafter.reset()
         if block_size is None:
-            events = decode_plain(target, prompt, SamplingParams(), params)
+            events = decode_plain(target, Task(prompt, SamplingParams(), params))
         else:
-            events = decode(target, drafter, prompt, SamplingParams(), params)
+            events = decode(target, drafter, Task(prompt, SamplingParams(), params))
         for event in events:
             if isinstance(event, Round):
                 yield event.tokens

@@ -8,8 +8,9 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map
 
 from dflash2_mlx.config import EngineParams, SamplingParams
-from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
+from dflash2_mlx.engine.steps import decode_plain
 from dflash2_mlx.events import Ended, Round
 from dflash2_mlx.models.config import DrafterConfig, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
@@ -179,9 +180,6 @@ class ToyTarget:
         self.position += rows
         self._rows = 0
 
-    def rollback(self) -> None:
-        self._rows = 0
-
 
 class ToyDrafter:
     """A Markov drafter over a small vocabulary: `size` candidates a slot, chosen by `table` [V, V] like the selector.
@@ -228,10 +226,10 @@ def rounds_of(target, drafter, prompt, sampling=None, *, max_tokens=50, **engine
     sampling, params = sampling or SamplingParams(), EngineParams(max_tokens=max_tokens, **engine)
     target.reset()
     if drafter is None:
-        events = list(decode_plain(target, prompt, sampling, params))
+        events = list(decode_plain(target, Task(prompt, sampling, params)))
     else:
         drafter.reset()
-        events = list(decode(target, drafter, prompt, sampling, params))
+        events = list(decode(target, drafter, Task(prompt, sampling, params)))
     assert isinstance(events[-1], Ended)
     return [event for event in events if isinstance(event, Round)]
 

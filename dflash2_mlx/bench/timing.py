@@ -11,13 +11,12 @@ from typing import cast
 
 import mlx.core as mx
 
-from dflash2_mlx.engine.prefill import Drafter
-from dflash2_mlx.events import Finished, Round
-from dflash2_mlx.loading.load import Pair, width_policy
+from dflash2_mlx.engine.protocols import Draft, Drafter, Draw, Forward, Target
+from dflash2_mlx.events import Event, Finished, Round
+from dflash2_mlx.loading.load import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
-from dflash2_mlx.models.selector import Draft, Draw
-from dflash2_mlx.session.session import Event, Request, Session, render
-from dflash2_mlx.targets.base import Forward, LayeredTarget, Target
+from dflash2_mlx.session.session import Request, Session, render
+from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.pipeline import TextPipeline
 
@@ -51,12 +50,8 @@ def measure_parts(pair: Pair, request: Request) -> Parts:
     """Answer `request` with a wait around each part. Raises: what `Session.stream` raises."""
     target = TimedTarget(pair.target)
     drafter = TimedDrafter(pair.drafter) if pair.drafter else None
-    timed = replace(
-        pair,
-        target=cast(LayeredTarget, target),
-        drafter=cast(DFlashDrafter | None, drafter),
-        widths=width_policy(pair.target, pair.drafter) if pair.drafter else None,  # the waits are none of the pair's
-    )
+    # another pair, so that the waits teach `pair` nothing
+    timed = replace(pair, target=cast(LayeredTarget, target), drafter=cast(DFlashDrafter | None, drafter))
     began, ended = 0.0, 0.0
     rounds: list[Round] = []
     for event in _stream(timed, request):

@@ -6,10 +6,10 @@ from typing import cast
 import mlx.core as mx
 
 from dflash2_mlx.config import SamplingParams
+from dflash2_mlx.engine.protocols import Draft
 from dflash2_mlx.engine.randomness import uniform_rows
 from dflash2_mlx.engine.sampling import Sampler, log_weights
 from dflash2_mlx.events import TokenLogprob
-from dflash2_mlx.models.selector import Draft
 from dflash2_mlx.models.topk import largest
 
 # independent random numbers of one output position; 0 is the noise shared by target and drafter (coupled)

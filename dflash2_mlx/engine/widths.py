@@ -81,7 +81,11 @@ class WidthPolicy:
         self._round, self._since_probe, self._gap, self._probes_left = 0, 0, _FIRST_GAP, 0
         self._last: float | None = None
         self._plain = False  # whether the last round was a plain step
-        self.rows = self._home = self._best(self._worth())
+        self._rows = self._home = self._best(self._worth())
+
+    def rows(self) -> int:
+        """See Widths.rows."""
+        return self._rows
 
     def note(self) -> str:
         """The best width so far, to follow after the reason for the widest block; `rows` differs from it in a probe."""
@@ -114,7 +118,7 @@ class WidthPolicy:
             self._probes_left, self._since_probe = 0, 0
             self._gap = _FIRST_GAP if best != self._home else min(_LAST_GAP, 2 * self._gap)
         self._home, self._since_probe = best, self._since_probe + 1
-        self.rows = self._probe(worth) or best
+        self._rows = self._probe(worth) or best
 
     def _learn(self, rows: int, accepted: int) -> None:
         for position in range(len(self._kept)):

@@ -15,9 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import STORED_BITS, LoadParams
-from dflash2_mlx.engine.widths import ROUND_COSTS, BlockSize, WidthPolicy, choose_block_size
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
-from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.models.config import DrafterConfig, is_drafter, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
@@ -36,19 +34,17 @@ _FORMATS_OF_MLX_LM = ("bitnet", "mxfp4", "mxfp8", "compressed-tensors", "modelop
 _FLOATS = ("F32", "F16", "BF16")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Pair:
     """A loaded target and, unless `speculation_off` says why not, its drafter.
 
-    defaults: sampling settings of the target's generation_config. end_tokens: every id that ends an answer. widths:
-    what every answer with an automatic block size learns from and adds to; None without a drafter.
+    defaults: sampling settings of the target's generation_config. end_tokens: every id that ends an answer.
     """
 
     model_name: str
     draft_name: str | None
     target: LayeredTarget
     drafter: DFlashDrafter | None
-    widths: WidthPolicy | None
     speculation_off: str | None
     tokenizer: Any
     chat: ChatFormat
@@ -91,7 +87,6 @@ def load_pair(params: LoadParams) -> Pair:
         draft_name=draft_name,
         target=target,
         drafter=drafter,
-        widths=width_policy(target, drafter) if drafter else None,
         speculation_off=off,
         tokenizer=tokenizer,
         chat=ChatFormat(tokenizer),
@@ -115,21 +110,7 @@ def with_drafter(pair: Pair, draft: str, draft_bits: int | None = None) -> Pair:
     found = _open_drafter(draft_folder, folder, text_config)
     target = build_target(pair.target.module, config.get("model_type"), found.config.target_layer_ids)
     drafter = _load_drafter(found, target, params)
-    widths = width_policy(target, drafter)
-    return replace(pair, draft_name=draft, target=target, drafter=drafter, widths=widths, speculation_off=None)
-
-
-def width_policy(target: LayeredTarget, drafter: DFlashDrafter) -> WidthPolicy:
-    """A policy that has learnt nothing yet; where the chip's costs for quantised targets are known it begins there."""
-    costs = ROUND_COSTS.get(probe().family) if target.quantized else None
-    return WidthPolicy(block_size_of(target, drafter, None).rows, costs)
-
-
-def block_size_of(target: LayeredTarget, drafter: DFlashDrafter, requested: int | None) -> BlockSize:
-    """The block size in use and why; `requested` None = the default. Raises: UsageError for more than was trained."""
-    return choose_block_size(
-        requested, drafter.block_size, quantized=target.quantized, queries_per_kv=target.query_heads_per_kv
-    )
+    return replace(pair, draft_name=draft, target=target, drafter=drafter, speculation_off=None)
 
 
 def _refuse_drafter_as_target(folder: Path, config: Mapping[str, object]) -> None:

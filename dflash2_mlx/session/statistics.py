@@ -1,9 +1,11 @@
 """Counts rounds and times an answer, outside the loop. Knows events and the clock."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from dflash2_mlx.events import Round, Summary
+from dflash2_mlx.events import Round, Setting, Summary
+
+__all__ = ["Setting", "Stats"]
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Stats:
             self.drafted_at[position] += 1
             self.accepted_at[position] += position < done.accepted
 
-    def summary(self, setting: "Setting", peak_bytes: int) -> Summary:
+    def summary(self, setting: Setting, peak_bytes: int) -> Summary:
         """All numbers, for an answer generated under `setting`."""
         now = time.perf_counter()
         first = self.first_token or now
@@ -48,12 +50,7 @@ class Stats:
         decode_s = (self.last_token or now) - first
         run = self.prompt_tokens - self.cached_tokens if self.first_token else 0  # without an answer nothing is read
         return Summary(
-            mode=setting.mode,
-            block_size=setting.block_size,
-            block_size_reason=setting.block_size_reason,
-            speculation_off=setting.speculation_off,
-            acceptance_rule=setting.acceptance_rule,
-            seed=setting.seed,
+            **{part.name: getattr(setting, part.name) for part in fields(Setting)},
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             completion_tokens=self.completion_tokens,
@@ -70,18 +67,6 @@ class Stats:
             decode_rate=_rate(self.completion_tokens - 1, decode_s),
             peak_bytes=peak_bytes,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Under which choices an answer was generated; the fields are Summary's."""
-
-    mode: str
-    block_size: int
-    block_size_reason: str
-    speculation_off: str | None
-    acceptance_rule: str
-    seed: int | None
 
 
 def _rate(count: int, seconds: float) -> float:

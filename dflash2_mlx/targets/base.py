@@ -1,11 +1,11 @@
-"""What the engine asks of a target, and the walk over mlx-lm layers that its families share.
+"""A target made of mlx-lm layers: the walk over them that all families share.
 
 Knows mlx and mlx-lm's model layout; knows nothing of drafting, sampling or text.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -22,44 +22,6 @@ class Forward:
 
     logits: mx.array
     features: mx.array | None
-
-
-class Target(Protocol):
-    """A language model whose cache can be cut back, exactly, to any prefix of the rows it just verified."""
-
-    vocab_size: int
-    context_limit: int
-
-    @property
-    def position(self) -> int:
-        """Rows in the cache: every committed token except the anchor."""
-
-    def reset(self) -> None:
-        """Empty the cache."""
-
-    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
-        """Take `tokens` in, chunk by chunk: (tokens done so far, features of the chunk's last `keep` tokens).
-
-        The features of all its tokens where `keep` is None; None where it is 0. Closing it at any chunk is safe.
-        """
-
-    def rows_at_once(self, rows: int) -> int:
-        """How many of `rows` tokens one pass may take at this depth."""
-
-    def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
-        """Take in the last `tokens` of a prompt, at most `rows_at_once`; launched and not awaited.
-
-        Logits [1, V] of the last one; features of the last `keep`, as `prefill` gives them.
-        """
-
-    def verify(self, block: mx.array) -> Forward:
-        """Run over the rows of `block` [b], launched and not awaited. `commit` must follow before the next call."""
-
-    def commit(self, rows: int) -> None:
-        """Keep the first `rows` rows of the last verified block and undo the others."""
-
-    def rollback(self) -> None:
-        """Undo the last verified block if it was not committed."""
 
 
 class LayeredTarget:
@@ -79,7 +41,6 @@ class LayeredTarget:
         self.query_heads_per_kv: int = args.num_attention_heads // args.num_key_value_heads
         self._heads: int = args.num_attention_heads
         self.taps = taps
-        self.answering = False  # one cache, so one answer at a time; whoever answers says so here
         self.reset()
 
     @property
@@ -165,11 +126,6 @@ class LayeredTarget:
             self._cut(rows, self._block_rows)
         self.cache.position += rows
         self._block_rows = 0
-
-    def rollback(self) -> None:
-        """See Target.rollback."""
-        if self._block_rows:
-            self.commit(0)
 
     def _run(self, ids: mx.array, *, keep: int | None, reversible: bool = False) -> tuple[mx.array, mx.array | None]:
         """Hidden rows [n, H] before the final norm; features [m, taps * H] of the last `keep` rows, of all if None."""

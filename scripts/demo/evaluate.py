@@ -17,6 +17,7 @@ from typing import Any
 
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.events import Round
 from dflash2_mlx.loading.load import load_pair
 
@@ -67,7 +68,7 @@ class Answers:
         params = EngineParams(max_tokens=LONGEST_ANSWER, block_size=block_size, end_tokens=self._ends)
         self._target.reset()
         self._drafter.reset()
-        events = list(decode(self._target, self._drafter, prompt, sampling, params))
+        events = list(decode(self._target, self._drafter, Task(prompt, sampling, params)))
         rounds = [event for event in events if isinstance(event, Round)]
         tokens = [token for event in rounds for token in event.tokens if token not in self._ends]
         drafted = [event for event in rounds if event.drafted]

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.events import Round
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network
@@ -35,7 +36,7 @@ def tokens_per_round(teacher: Teacher, drafter: DFlashDrafter, pieces: Sequence[
         prompt = piece.ids[: piece.start if piece.start > 1 else max(1, len(piece.ids) // 2)]
         teacher.target.reset()
         drafter.reset()
-        for event in decode(teacher.target, drafter, prompt, SamplingParams(), params):
+        for event in decode(teacher.target, drafter, Task(prompt, SamplingParams(), params)):
             if isinstance(event, Round) and event.drafted:
                 committed += len(event.tokens)
                 rounds += 1

@@ -6,6 +6,7 @@ from dflash2_mlx.api import load
 from dflash2_mlx.bench.timing import measure_parts
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.events import Round
+from dflash2_mlx.session.known import known_of
 from dflash2_mlx.session.session import Request, Session
 
 
@@ -45,4 +46,4 @@ def test_a_plain_answer_has_one_row_a_pass_and_no_draft(pair):
 
 def test_the_pair_is_free_again_after_a_timed_answer(pair):
     measure_parts(pair, request(8))
-    assert not pair.target.answering and rounds_of(pair, request(8))
+    assert not known_of(pair).answering and rounds_of(pair, request(8))

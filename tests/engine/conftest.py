@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
 
-from dflash2_mlx.engine.prefill import Drafter
+from dflash2_mlx.engine.protocols import Drafter
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.families import build_target
 from fakes import TAPS, ScriptedDrafter, tiny_drafter, tiny_model

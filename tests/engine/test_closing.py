@@ -9,9 +9,10 @@ from itertools import islice
 import pytest
 
 from dflash2_mlx.config import EngineParams, SamplingParams
-from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
-from dflash2_mlx.engine.prefill import Drafter
+from dflash2_mlx.engine.progress import Task
+from dflash2_mlx.engine.protocols import Drafter
+from dflash2_mlx.engine.steps import decode_plain
 from dflash2_mlx.events import Ended, Prefilling, Round
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.targets.base import LayeredTarget
@@ -45,7 +46,7 @@ def closed_at(
     """Events of an answer from empty caches that is closed after `count` of them."""
     target.reset()
     drafter.reset()
-    return events_before_closing(decode(target, drafter, PROMPT, sampling, params), count)
+    return events_before_closing(decode(target, drafter, Task(PROMPT, sampling, params)), count)
 
 
 def check_every_yield(target: LayeredTarget, drafter: Drafter, expected: list[int], chunk: int) -> None:
@@ -62,7 +63,7 @@ def check_every_yield(target: LayeredTarget, drafter: Drafter, expected: list[in
             return
         rest = EngineParams(max_tokens=LENGTH - len(done), prefill_chunk=chunk)
         if rest.max_tokens:
-            done += tokens(list(decode(target, drafter, PROMPT + done, SamplingParams(), rest)))
+            done += tokens(list(decode(target, drafter, Task(PROMPT + done, SamplingParams(), rest))))
         assert done == expected
 
 
@@ -93,9 +94,9 @@ def test_closing_during_prefill_leaves_the_drafts_of_a_run_that_was_never_closed
     target = target_of("qwen3")
     drafter, fresh = (tiny_drafter(target, **KINDS[kind]) for _ in range(2))
     closed_at(target, drafter, count, SamplingParams())
-    rounds = [e for e in decode(target, drafter, PROMPT, SamplingParams(), PARAMS) if isinstance(e, Round)]
+    rounds = [e for e in decode(target, drafter, Task(PROMPT, SamplingParams(), PARAMS)) if isinstance(e, Round)]
     target.reset()
-    expected = [e for e in decode(target, fresh, PROMPT, SamplingParams(), PARAMS) if isinstance(e, Round)]
+    expected = [e for e in decode(target, fresh, Task(PROMPT, SamplingParams(), PARAMS)) if isinstance(e, Round)]
     assert rounds == expected
 
 
@@ -117,13 +118,13 @@ def test_plain_decoding_closed_at_any_yield_goes_on_to_the_same_text(target_of, 
     expected = answer(target, None, PROMPT, max_tokens=LENGTH)
     for count in range(1, LENGTH + 6, 2):
         target.reset()
-        taken = events_before_closing(decode_plain(target, PROMPT, SamplingParams(), PARAMS), count)
+        taken = events_before_closing(decode_plain(target, Task(PROMPT, SamplingParams(), PARAMS)), count)
         done = tokens(taken)
         prefilled = max(event.done for event in taken if isinstance(event, Prefilling))
         assert target.position == (len(PROMPT) + len(done) - 1 if done else prefilled)
         if len(done) < LENGTH:
             rest = EngineParams(max_tokens=LENGTH - len(done), prefill_chunk=16)
-            done += tokens(list(decode_plain(target, PROMPT + done, SamplingParams(), rest)))
+            done += tokens(list(decode_plain(target, Task(PROMPT + done, SamplingParams(), rest))))
         assert done == expected
 
 
@@ -131,8 +132,8 @@ def test_an_answer_goes_on_after_another_question_without_prefilling_again(targe
     target = target_of("qwen3_5")
     drafter, more = tiny_drafter(target), [7, 8, 9]
     target.reset()
-    first = tokens(list(decode(target, drafter, PROMPT, SamplingParams(), PARAMS)))
-    events = list(decode(target, drafter, PROMPT + first + more, SamplingParams(), PARAMS))
+    first = tokens(list(decode(target, drafter, Task(PROMPT, SamplingParams(), PARAMS))))
+    events = list(decode(target, drafter, Task(PROMPT + first + more, SamplingParams(), PARAMS)))
     assert events[0] == Prefilling(len(PROMPT + first) - 1, len(PROMPT + first + more))
     assert tokens(events) == answer(target, None, PROMPT + first + more, max_tokens=LENGTH)
 
@@ -142,7 +143,7 @@ def test_an_error_in_the_middle_leaves_the_cache_at_the_last_committed_token(tar
     target = target_of("qwen3_5")
     drafter: Callable = tiny_drafter(target)
     target.reset()
-    events = decode(target, drafter, PROMPT, SamplingParams(), PARAMS)
+    events = decode(target, drafter, Task(PROMPT, SamplingParams(), PARAMS))
     while not isinstance(next(events), Round):
         pass
     monkeypatch.setattr(drafter if step == "propose" else target, step, lambda *_: 1 / 0)

@@ -6,8 +6,9 @@ import mlx.core as mx
 import pytest
 
 from dflash2_mlx.config import EngineParams, SamplingParams
-from dflash2_mlx.engine.baseline import decode_plain
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
+from dflash2_mlx.engine.steps import decode_plain
 from dflash2_mlx.errors import PromptError
 from dflash2_mlx.events import Ended, Prefilling, Round
 from fakes import ScriptedDrafter, ToyTarget
@@ -25,9 +26,9 @@ def run(target: ToyTarget, prompt: list[int], right: int | None, **engine: objec
     """All events of the answer that counts on from `prompt`, plain where `right` is None."""
     params = EngineParams(**engine)
     if right is None:
-        return list(decode_plain(target, prompt, SamplingParams(), params))
+        return list(decode_plain(target, Task(prompt, SamplingParams(), params)))
     truth = [(prompt[0] + i) % V for i in range(200)]
-    return list(decode(target, ScriptedDrafter(truth, right, vocab=V), prompt, SamplingParams(), params))
+    return list(decode(target, ScriptedDrafter(truth, right, vocab=V), Task(prompt, SamplingParams(), params)))
 
 
 def tokens(events: Events) -> list[int]:
@@ -116,10 +117,10 @@ def test_a_longer_prompt_is_refused_with_both_numbers(right):
         run(counting(context_limit=3), [1, 2, 3, 4], right, max_tokens=5)
 
 
-@pytest.mark.parametrize("decoder", [decode_plain, lambda t, p, s, e: decode(t, ScriptedDrafter([], 0), p, s, e)])
+@pytest.mark.parametrize("decoder", [decode_plain, lambda target, task: decode(target, ScriptedDrafter([], 0), task)])
 def test_an_empty_prompt_is_refused(decoder: Callable[..., object]):
     with pytest.raises(PromptError, match="prompt is empty"):
-        list(decoder(counting(), [], SamplingParams(), EngineParams()))
+        list(decoder(counting(), Task([], SamplingParams(), EngineParams())))
 
 
 @pytest.mark.parametrize("right", [None, 7])

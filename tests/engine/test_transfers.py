@@ -9,6 +9,7 @@ import pytest
 from dflash2_mlx.config import EngineParams, SamplingParams
 from dflash2_mlx.engine.accept import Verdict
 from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.events import Round
 from dflash2_mlx.targets.families import build_target
 from fakes import TAPS, TARGET_CONFIGS, tiny_drafter, tiny_model
@@ -61,7 +62,7 @@ def rounds_with_calls(
         logged(owner, name, log)
     params = EngineParams(max_tokens=14, block_size=block_size, acceptance=acceptance)
     rounds = []
-    for event in decode(target, drafter, [5, 6, 7], sampling, params):
+    for event in decode(target, drafter, Task([5, 6, 7], sampling, params)):
         if isinstance(event, Round):
             rounds.append(list(log))
             log.clear()

@@ -70,7 +70,7 @@ class Answer:
         token, total = 0, 0.0
         policy.record(1, 0)  # the clock starts
         while token < TOKENS:
-            rows = policy.rows
+            rows = policy.rows()
             kept = min(self.right[token], rows - 1)
             clock.now += self.cost(rows) * noise.gauss(1.0, 0.01)
             policy.record(rows, kept)
@@ -124,12 +124,12 @@ def test_a_pause_between_two_answers_is_no_round():
     policy = WidthPolicy(5, ROUND_COSTS["M4"], clock)
     for _ in range(60):
         clock.now += 1.0
-        policy.record(policy.rows, policy.rows - 1)
+        policy.record(policy.rows(), policy.rows() - 1)
     settled = policy.note()
     for _ in range(20):
         clock.now += 1000.0
         policy.start()
-        policy.record(policy.rows, policy.rows - 1)
+        policy.record(policy.rows(), policy.rows() - 1)
     assert policy.note() == settled
 
 
@@ -137,7 +137,7 @@ def test_one_slow_round_does_not_change_its_mind():
     clock = Clock()
     policy = WidthPolicy(5, ROUND_COSTS["M4"], clock)
     for number in range(200):
-        rows = policy.rows
+        rows = policy.rows()
         clock.now += ROUND_COSTS["M4"][rows - 1] * (20 if number == 150 else 1)
         policy.record(rows, rows - 1)
         if number == 149:

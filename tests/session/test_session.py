@@ -12,6 +12,7 @@ from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextPar
 from dflash2_mlx.engine.widths import WidthPolicy
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round
+from dflash2_mlx.session.known import known_of
 from dflash2_mlx.session.session import Request, Session, warm_up
 from folders import write_drafter, write_target
 
@@ -104,7 +105,7 @@ def test_what_one_answer_learns_about_widths_serves_the_next_one(pair, monkeypat
     monkeypatch.setattr(WidthPolicy, "record", lambda policy, rows, accepted: learnt.append(policy))
     ask(pair)
     list(Session(pair, cache_bytes=10**6).stream(Request("once", NO_END, ENGINE, RAW)))
-    assert learnt and set(learnt) == {pair.widths}
+    assert learnt and set(learnt) == {known_of(pair).widths}
 
 
 def test_warming_up_and_timing_with_waits_teach_the_pair_no_widths(pair, monkeypatch):
@@ -112,7 +113,7 @@ def test_warming_up_and_timing_with_waits_teach_the_pair_no_widths(pair, monkeyp
     monkeypatch.setattr(WidthPolicy, "record", lambda policy, rows, accepted: learnt.append(policy))
     warm_up(pair)
     measure_parts(pair, Request("once upon a time", NO_END, ENGINE, RAW))
-    assert learnt and pair.widths not in learnt
+    assert learnt and known_of(pair).widths not in learnt
 
 
 @pytest.mark.slow
@@ -177,7 +178,7 @@ def test_a_prompt_beyond_the_context_is_tokenised_once(pair, monkeypatch):
 def test_warming_up_leaves_the_pair_as_it_was(pair):
     whole = ask(pair)
     warm_up(pair)
-    assert not pair.target.answering and ask(pair).tokens == whole.tokens
+    assert not known_of(pair).answering and ask(pair).tokens == whole.tokens
 
 
 WRONG = (

@@ -105,7 +105,7 @@ def test_the_last_tokens_of_a_prompt_bring_the_logits_after_it_and_their_feature
     assert forward.logits.shape[0] == 1 and target.position == 30
     assert mx.array_equal(forward.features, features[30 - tail :])
     assert mx.array_equal(target.verify(mx.array([7])).logits, expected)
-    target.rollback()
+    target.commit(0)
     target.reset()
     list(target.prefill(PROMPT[:-1], chunk=2048, keep=0))
     assert mx.array_equal(forward.logits, target.verify(mx.array(PROMPT[-1:])).logits)

@@ -45,8 +45,8 @@ def assert_same(one: LayeredTarget, other: LayeredTarget) -> None:
     assert all(mx.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
     following = mx.array([42, 7, 300])
     assert mx.array_equal(one.verify(following).logits, other.verify(following).logits)
-    one.rollback()
-    other.rollback()
+    one.commit(0)
+    other.commit(0)
 
 
 @pytest.mark.parametrize("kept", range(len(BLOCK) + 1))
@@ -103,8 +103,8 @@ def test_many_rounds_of_random_widths_and_commits_leave_no_trace(pair, seed):
 def test_rollback_undoes_an_uncommitted_block_and_only_that(pair):
     target, reference = pair
     fresh(target, PROMPT).verify(mx.array(BLOCK))
-    target.rollback()
-    target.rollback()
+    target.commit(0)
+    target.commit(0)
     assert_same(target, fresh(reference, PROMPT))
 
 
@@ -113,7 +113,7 @@ def test_a_second_block_before_the_first_is_committed_is_a_bug(pair):
     fresh(target, PROMPT).verify(mx.array(BLOCK))
     with pytest.raises(AssertionError, match="not committed"):
         target.verify(mx.array(BLOCK))
-    target.rollback()
+    target.commit(0)
 
 
 def test_more_rows_than_were_verified_cannot_be_committed(pair):
@@ -121,7 +121,7 @@ def test_more_rows_than_were_verified_cannot_be_committed(pair):
     fresh(target, PROMPT).verify(mx.array(BLOCK[:3]))
     with pytest.raises(AssertionError):
         target.commit(4)
-    target.rollback()
+    target.commit(0)
 
 
 def test_reset_empties_the_cache_and_drops_a_pending_block():
