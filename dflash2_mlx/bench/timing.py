@@ -13,7 +13,8 @@ import mlx.core as mx
 
 from dflash2_mlx.engine.prefill import Drafter
 from dflash2_mlx.events import Finished, Round
-from dflash2_mlx.loading.load import Pair, width_policy
+from dflash2_mlx.loading.load import width_policy
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.session.session import Event, Request, Session, render

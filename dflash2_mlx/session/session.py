@@ -15,7 +15,8 @@ from dflash2_mlx.engine.prefill import Drafter, room_for, take_in
 from dflash2_mlx.engine.widths import BlockSize
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Ended, Finished, FinishReason, Prefilling, Round, ToolCall
-from dflash2_mlx.loading.load import Pair, block_size_of
+from dflash2_mlx.loading.load import block_size_of
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.statistics import Setting, Stats
