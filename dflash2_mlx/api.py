@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, FinishReason, Round, Summary, TokenLogprob, ToolCall
-from dflash2_mlx.loading.load import Pair, load_pair
-from dflash2_mlx.memory.verdict import check_room
+from dflash2_mlx.loading.load import load_opened
+from dflash2_mlx.loading.pair import Pair
+from dflash2_mlx.memory.verdict import check_memory
 from dflash2_mlx.session.session import Conversation, Event, Request, default_sampling, stream
+from dflash2_mlx.store.opening import open_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,11 @@ def load(
     Warns where the memory is short. Raises: LoadError and its kinds; also where the pair does not fit this machine,
     unless DFLASH2_SKIP_FIT=1.
     """
-    params = LoadParams(model, draft, draft_bits=draft_bits, speculate=speculate, require_draft=require_draft)
-    warning = check_room(params)
+    opened = open_pair(LoadParams(model, draft, draft_bits, None, speculate, require_draft))
+    warning = check_memory(opened)
     if warning:
         warnings.warn(warning, stacklevel=2)
-    return load_pair(params)
+    return load_opened(opened)
 
 
 def stream_generate(

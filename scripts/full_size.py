@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.engine.accept import judge_same
 from dflash2_mlx.engine.sampling import Sampler
-from dflash2_mlx.loading.load import check_fit
+from dflash2_mlx.loading.checks import check_fit
 from dflash2_mlx.models.config import parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.layers import DraftNetwork

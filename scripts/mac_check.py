@@ -19,7 +19,7 @@ from first_run import PROMPTS
 from dflash2_mlx import __version__
 from dflash2_mlx.api import Answer, generate, load
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 
 GREEDY = SamplingParams()
 WATCHED = SamplingParams(logprobs=5)  # the plain run's likeliest tokens, to judge a first difference by

@@ -26,7 +26,8 @@ from mlx_lm.utils import load_tokenizer
 from dflash2_mlx.api import stream_generate
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.events import Round
-from dflash2_mlx.loading.load import Pair, load_pair, with_drafter
+from dflash2_mlx.loading.load import load_pair, with_drafter
+from dflash2_mlx.loading.pair import Pair
 
 DEMO = Path(__file__).parents[1] / "dflash2_mlx" / "demo" / "target"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

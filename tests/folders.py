@@ -9,6 +9,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from dflash2_mlx.store.opening import open_model
 from fakes import DRAFTER_CONFIG, TARGET_CONFIGS, VOCAB, tiny_drafter, tiny_model, tiny_target
 
 TEMPLATE = (
@@ -16,6 +17,14 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+def find_folder(name: str, revision: str | None = None) -> Path:
+    """The folder of the model `name`. Raises: LoadError where it cannot be loaded."""
+    model = open_model(name, revision)
+    if model.fault:
+        raise model.fault
+    return model.folder
 
 
 def write_target(folder: Path, model_type: str = "qwen3_5", *, shards: int = 1, **changes: object) -> Path:

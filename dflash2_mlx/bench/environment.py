@@ -14,12 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash2_mlx import __version__
-from dflash2_mlx.errors import DFlash2Error
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.memory.machine import probe
-from dflash2_mlx.store.checkpoint import read_optional_json
-from dflash2_mlx.store.hub import cached_commit, find_folder
-from dflash2_mlx.store.pairs import known_pair
 
 # Memory bandwidth of Apple's chips in GB/s (10^9 bytes), as the makers publish them; the longest name that fits counts.
 BANDWIDTHS = {
@@ -85,7 +81,7 @@ def describe(pair: Pair | None, older: Pair | None = None, seed: int | None = No
         packages=machine.versions,
         preloaded=os.environ.get("LD_PRELOAD"),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        target=_model(pair, pair.model_name) if pair else None,
+        target=_target(pair) if pair else None,
         drafter=_drafter(pair) if pair else None,
         older_drafter=_drafter(older) if older else None,
         seed=seed,
@@ -102,38 +98,26 @@ def bandwidth_of(chip: str) -> float | None:
     return float(BANDWIDTHS[words]) if chip.startswith("Apple ") and words in BANDWIDTHS else None
 
 
-def _model(pair: Pair, name: str) -> Model:
-    known = known_pair(name)
-    return Model(
-        name,
-        cached_commit(known.target if known and "@" not in name else name),
-        "quantised" if pair.target.quantized else _precision(name, known.target if known else name),
-        replace(pair, drafter=None).weight_bytes,
-    )
+def _target(pair: Pair) -> Model:
+    opened = pair.opened.target
+    stored = "quantised" if pair.target.quantized else _precision(opened.config)
+    return Model(pair.model_name, opened.commit, stored, replace(pair, drafter=None).weight_bytes)
 
 
 def _drafter(pair: Pair) -> Model | None:
-    if pair.drafter is None or pair.draft_name is None:
+    opened = pair.opened.drafter
+    if pair.drafter is None or opened is None:
         return None
-    stored = "quantised" if pair.drafter.config.quantization else _precision(pair.draft_name, pair.draft_name)
+    stored = "quantised" if pair.drafter.config.quantization else _precision(opened.config)
     size = pair.weight_bytes - replace(pair, drafter=None).weight_bytes
-    return Model(pair.draft_name, cached_commit(pair.draft_name), f"{stored}, {pair.drafter.config.kind}", size)
+    return Model(opened.name, opened.commit, f"{stored}, {pair.drafter.config.kind}", size)
 
 
-def _precision(*names: str) -> str:
+def _precision(config: Mapping[str, object]) -> str:
     """What the config says about the weights' type."""
-    for name in names:
-        try:
-            config = read_optional_json(find_folder(name) / "config.json") or {}
-        except DFlash2Error:
-            continue
-        text = config.get("text_config")
-        stored = (
-            config.get("dtype") or config.get("torch_dtype") or (text.get("dtype") if isinstance(text, dict) else 0)
-        )
-        if isinstance(stored, str):
-            return stored
-    return "not stated"
+    text = config.get("text_config")
+    stored = config.get("dtype") or config.get("torch_dtype") or (text.get("dtype") if isinstance(text, dict) else 0)
+    return stored if isinstance(stored, str) else "not stated"
 
 
 def _commit() -> str | None:

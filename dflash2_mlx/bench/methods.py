@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dflash2_mlx.bench.answers import Answering
 from dflash2_mlx.bench.timing import Parts, measure_parts
 from dflash2_mlx.config import Acceptance, SamplingParams, TextParams
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.session.session import Event, Request, Session, default_cache_bytes, render
 
 PLAIN = "plain"

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from dflash2_mlx.engine.protocols import Draft, Drafter, Draw, Forward, Target
 from dflash2_mlx.events import Event, Finished, Round
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.session.session import Request, Session, render
 from dflash2_mlx.targets.base import LayeredTarget

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dflash2_mlx.bench.check import Finding
     from dflash2_mlx.bench.run import GroupResult
     from dflash2_mlx.bench.workloads import Workload
-    from dflash2_mlx.loading.load import Pair
+    from dflash2_mlx.loading.pair import Pair
 
 bench = typer.Typer(
     name="bench",
@@ -259,10 +259,10 @@ def compare(
 
 def load_for_bench(load: LoadParams) -> "Pair":
     """The pair, where there is room for it. Raises: LoadError; UsageError for a pair without a drafter."""
-    get_ready(load)
-    from dflash2_mlx.loading.load import load_pair
+    opened = get_ready(load)
+    from dflash2_mlx.loading.load import load_opened
 
-    pair = load_pair(load)
+    pair = load_opened(opened)
     if pair.drafter is None:
         raise UsageError(f"there is nothing to compare: {pair.speculation_off}. Give --draft.")
     return pair

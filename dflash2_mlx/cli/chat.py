@@ -14,6 +14,7 @@ from dflash2_mlx.cli.report import stat_lines
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.errors import TemplateError
 from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.store.opening import OpenedPair
 from dflash2_mlx.store.pairs import KNOWN_PAIRS
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from dflash2_mlx.chat.prompt import Reader
     from dflash2_mlx.chat.settings import Settings
     from dflash2_mlx.chat.stage import Stage
-    from dflash2_mlx.loading.load import Pair
+    from dflash2_mlx.loading.pair import Pair
 
 
 def chat(
@@ -66,7 +67,7 @@ def chat(
     engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system", system)
     load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
-    get_ready(load)
+    opened = get_ready(load)
 
     from dflash2_mlx.chat.keys import Keyboard
     from dflash2_mlx.chat.look import look_of
@@ -75,7 +76,7 @@ def chat(
     look = look_of(sys.stdin, sys.stdout, os.environ, colour=not no_color)
     keyboard = Keyboard(live=look.live)
     with keyboard.loading():
-        pair = _load(load, look)
+        pair = _load(opened, look)
     from dflash2_mlx.session.session import block_size_for, default_sampling
 
     load.check_block(block_size_for(pair, engine.block_size).rows)
@@ -85,21 +86,22 @@ def chat(
     sys.exit(code)
 
 
-def _load(load: LoadParams, look: "Look") -> "Pair":
+def _load(opened: OpenedPair, look: "Look") -> "Pair":
     """The pair, with a line on the terminal while it loads. Raises: LoadError, TemplateError where there is none."""
-    from dflash2_mlx.loading.load import load_pair
+    from dflash2_mlx.loading.load import load_opened
 
+    model = opened.params.model
     if look.live:
-        print(f"loading {load.model} ...", end="", flush=True)
+        print(f"loading {model} ...", end="", flush=True)
     try:
-        pair = load_pair(load)
+        pair = load_opened(opened)
     finally:
         if look.live:
             print("\r\x1b[K", end="", flush=True)
     if not pair.tokenizer.has_chat_template:
         raise TemplateError(
-            f"{load.model} has no chat template, so it cannot chat. Let it go on with a text: "
-            f'dflash2-mlx generate --model {load.model} --raw "Once upon a time"'
+            f"{model} has no chat template, so it cannot chat. Let it go on with a text: "
+            f'dflash2-mlx generate --model {model} --raw "Once upon a time"'
         )
     return pair
 

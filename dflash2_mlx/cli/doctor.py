@@ -12,9 +12,10 @@ from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.memory.machine import Machine, probe
 from dflash2_mlx.memory.need import TIGHT_SHARE, Need, Plan, binary_size
-from dflash2_mlx.memory.verdict import Examined, examine, share_of_limit
-from dflash2_mlx.store.hub import cached_commit, gigabytes
-from dflash2_mlx.store.pairs import DEMO, FLAGSHIP
+from dflash2_mlx.memory.verdict import Examined, examine, examine_default, share_of_limit
+from dflash2_mlx.store.hub import gigabytes
+from dflash2_mlx.store.opening import OpenedModel, open_pair
+from dflash2_mlx.store.pairs import DEMO
 
 _PARTS = {
     "target": "target weights",
@@ -43,12 +44,16 @@ def doctor(
     if context is not None and context < 1:
         raise UsageError(f"context is {context}. Give a number of tokens, 1 or more.")
     machine = probe()
-    params = LoadParams(pair or DEMO, draft, draft_bits, speculate=not no_draft)
-    examined = examine(params, context, machine) if pair else _default(params, context, machine)
+    params = LoadParams(DEMO, draft, draft_bits, speculate=not no_draft)
+    named = pair or os.environ.get("DFLASH2_MODEL")
+    if named:
+        examined = examine(open_pair(replace(params, model=named)), context, machine)
+    else:
+        examined = examine_default(params, context, machine)
     limit = examined.plan.target.context_limit if examined.plan else None
     if context is not None and limit is not None and context > limit:
         raise UsageError(
-            f"context {context} is more than {examined.target} can hold. Give 1 to {limit} tokens with --context."
+            f"context {context} is more than {examined.pair.target.name} can hold. Give 1 to {limit} with --context."
         )
     impossible = bool(machine.obstacles or examined.problems)
     out = Out()
@@ -58,17 +63,6 @@ def doctor(
         for line in (*machine_lines(machine), "", *pair_lines(examined, machine)):
             out.document(line)
     raise typer.Exit(int(impossible))
-
-
-def _default(params: LoadParams, context: int | None, machine: Machine) -> Examined:
-    """The pair that is used where none is named: DFLASH2_MODEL, the flagship where it fits a GPU, the bundled one."""
-    named = os.environ.get("DFLASH2_MODEL")
-    if named or machine.device == "cpu":
-        return examine(replace(params, model=named or DEMO), context, machine)
-    flagship = examine(replace(params, model=FLAGSHIP), context, machine)
-    if not flagship.problems:
-        return flagship
-    return replace(examine(params, context, machine), notes=flagship.problems)
 
 
 def machine_lines(machine: Machine) -> list[str]:
@@ -101,12 +95,9 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     """The pair on this machine in words: parts, need, verdict, what to do next."""
     plan = examined.plan
     at = f" at {plan.context} tokens of context" if plan else ""
-    lines = [_line("pair", examined.name + at)]
-    lines.append(_line("target", _placed(examined.target, examined.states["target"])))
-    if examined.drafter:
-        lines.append(_line("drafter", _placed(examined.drafter, examined.states["drafter"])))
-    else:
-        lines.append(_line("drafter", f"none: {examined.drafting_off}"))
+    opened = examined.pair
+    lines = [_line("pair", opened.params.model + at), _line("target", _placed(opened.target))]
+    lines.append(_line("drafter", _placed(opened.drafter) if opened.drafter else f"none: {opened.drafting_off}"))
     if plan and examined.need:
         lines += _need_lines(examined.need, plan)
     lines.append(_line("verdict", _verdict(examined, machine)))
@@ -120,10 +111,10 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
     return lines + [_line("note", text) for text in (*examined.notes, *_drafter_limit(examined))]
 
 
-def _placed(name: str, state: str) -> str:
+def _placed(model: OpenedModel) -> str:
     """Where the model is, with the commit that a name without revision means now."""
-    commit = None if "@" in name else cached_commit(name)
-    return f"{name} ({state}, commit {commit})" if commit else f"{name} ({state})"
+    commit = None if "@" in model.name else model.commit
+    return f"{model.name} ({model.state}, commit {commit})" if commit else f"{model.name} ({model.state})"
 
 
 def _need_lines(need: Need, plan: Plan) -> list[str]:
@@ -180,7 +171,7 @@ def _drafter_limit(examined: Examined) -> list[str]:
 
 
 def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
-    need, plan = examined.need, examined.plan
+    need, plan, opened = examined.need, examined.plan, examined.pair
     drafter = plan.drafter if plan else None
     content = {
         "ready": ready,
@@ -188,12 +179,12 @@ def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
         "obstacles": machine.obstacles,
         "notes": machine.notes,
         "pair": {
-            "name": examined.name,
-            "target": examined.target,
-            "drafter": examined.drafter,
-            "drafting_off": examined.drafting_off,
-            "states": examined.states,
-            "commits": {name: cached_commit(name) for name in (examined.target, examined.drafter) if name},
+            "name": opened.params.model,
+            "target": opened.target.name,
+            "drafter": opened.drafter.name if opened.drafter else None,
+            "drafting_off": opened.drafting_off,
+            "states": {part: model.state for part, model in zip(("target", "drafter"), opened.models, strict=False)},
+            "commits": {model.name: model.commit for model in opened.models},
             "context": plan.context if plan else None,
             "draft_bits": plan.draft_bits if drafter and plan else None,
             "drafter_bytes": {bits: plan.drafter_bytes(bits) for bits in (16, 8, 4)} if drafter and plan else None,

@@ -13,6 +13,7 @@ from dflash2_mlx.cli.report import document, plain_note, stat_lines, tool_call
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, ToolCall
+from dflash2_mlx.store.opening import OpenedPair
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
@@ -72,12 +73,12 @@ def generate(
         raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
     question = (read_prompt(prompt, prompt_file), text)
     load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
-    get_ready(load, expected_context(question[0], max_tokens))
-    _answer(load, asked, engine, question, stats=None if as_json else stats)
+    opened = get_ready(load, expected_context(question[0], max_tokens))
+    _answer(opened, asked, engine, question, stats=None if as_json else stats)
 
 
 def _answer(
-    load: LoadParams,
+    opened: OpenedPair,
     asked: Mapping[str, object],
     engine: EngineParams,
     question: tuple[str, TextParams],
@@ -86,13 +87,13 @@ def _answer(
 ) -> None:
     """Load, answer, print; `stats` None prints one JSON document."""
     from dflash2_mlx.api import gather
-    from dflash2_mlx.loading.load import load_pair
+    from dflash2_mlx.loading.load import load_opened
     from dflash2_mlx.session.session import Request, block_size_for, default_sampling, stream
 
-    pair, out = load_pair(load), Out()
+    pair, out = load_opened(opened), Out()
     sampling = replace(default_sampling(pair), **asked)  # type: ignore[arg-type]
     block = block_size_for(pair, engine.block_size)
-    load.check_block(block.rows)
+    opened.params.check_block(block.rows)
     if block.rows == 1:
         out.note(f"dflash2-mlx: drafting is off: {block.reason}")
     if block.warning:

@@ -10,6 +10,7 @@ import typer
 
 from dflash2_mlx import __version__
 from dflash2_mlx.cli.bench import bench
+from dflash2_mlx.cli.cache import cache
 from dflash2_mlx.cli.chat import chat
 from dflash2_mlx.cli.doctor import doctor
 from dflash2_mlx.cli.generate import generate
@@ -40,6 +41,7 @@ app.command()(doctor)
 app.command()(pull)
 app.command()(models)
 app.command()(verify)
+app.command()(cache)
 app.add_typer(bench)
 
 

@@ -122,9 +122,15 @@ PairArgument = Annotated[
     typer.Argument(
         metavar="PAIR",
         help="Alias (see `models`) or owner/name\\[@revision] of a target or drafter. Default: DFLASH2_MODEL, else "
-        "qwen3.8-27b.",
+        "the pair that `doctor` shows.",
     ),
 ]
+VerifiedPair = Annotated[
+    str | None,
+    typer.Argument(metavar="PAIR", help="Alias, folder or owner/name\\[@revision]. Default: the pair that answers."),
+]
+Record = Annotated[bool, typer.Option("--record", help="Note the hashes of a folder's files as they are now.")]
+Clean = Annotated[bool, typer.Option("--clean", help="Remove what is of no use any more.")]
 TargetOnly = Annotated[bool, typer.Option("--target-only", help="Only the target.")]
 DraftOnly = Annotated[bool, typer.Option("--draft-only", help="Only the drafter.")]
 SavedDraftBits = Annotated[

@@ -13,9 +13,12 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UsageError
-from dflash2_mlx.memory.verdict import check_room
-from dflash2_mlx.store.hub import Repository, cache_state, find_folder, gigabytes, read_name
-from dflash2_mlx.store.pairs import FLAGSHIP, target_and_drafter
+from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.memory.verdict import check_memory, examine_default
+from dflash2_mlx.models.config import is_drafter
+from dflash2_mlx.store.hub import Repository, gigabytes
+from dflash2_mlx.store.opening import OpenedModel, OpenedPair, open_drafter, open_pair
+from dflash2_mlx.store.pairs import DEMO, FLAGSHIP
 
 _HALF_FILES, _INTERRUPTED = "*.incomplete", 130
 
@@ -40,44 +43,38 @@ def pull(
         raise UsageError(f"--draft-bits {draft_bits} cannot be saved. Give 4 or 8.")
     if draft_bits and target_only:
         raise UsageError("--draft-bits is about the drafter, which --target-only leaves out. Drop one of them.")
-    out, repositories = Out(), []
-    names = chosen_names(pair, target_only=target_only, draft_only=draft_only)
-    for name in names:
-        found = read_name(name)
-        if isinstance(found, Path):
-            out.note(f"dflash2-mlx: {found} is on this machine already: nothing to fetch")
-        else:
-            repositories.append(found)
+    out, opened = Out(), open_pair(LoadParams(_named(pair), draft_bits=draft_bits))
+    if draft_only and opened.drafter is None:
+        raise LoadError(
+            f"no drafter is known for {pair}. Give the drafter's own repository: dflash2-mlx pull owner/name"
+        )
+    models = [opened.target] if target_only else list(opened.models)[int(draft_only) :]
+    for model in models:
+        if isinstance(model.place, Path):
+            out.note(f"dflash2-mlx: {model.folder} is on this machine already: nothing to fetch")
+    repositories = [model.place for model in models if isinstance(model.place, Repository)]
     if repositories and not draft_only:
-        _warn_of_room(pair, draft_bits, out)
+        _warn_of_memory(opened, out)
     fetch_all(repositories, out)
     if draft_bits:
-        _save_drafter(names, draft_bits, out)
-
-
-def chosen_names(pair: str | None, *, target_only: bool = False, draft_only: bool = False) -> list[str]:
-    """Names of the target and the drafter that `pair` means; None = DFLASH2_MODEL, else the first pair of the table.
-
-    Raises: LoadError where a drafter alone is asked for and none is known.
-    """
-    name = _named(pair)
-    target, drafter, _ = target_and_drafter(LoadParams(name))
-    if draft_only and drafter is None:
-        raise LoadError(
-            f"no drafter is known for {name}. Give the drafter's own repository: dflash2-mlx pull owner/name"
-        )
-    names = [None if draft_only else target, None if target_only else drafter]
-    return [name for name in names if name]
+        _save_drafter(models, draft_bits, out)
 
 
 def _named(pair: str | None) -> str:
-    return pair or os.environ.get("DFLASH2_MODEL") or FLAGSHIP
+    """`pair`, DFLASH2_MODEL, or what this machine is for; why that is the bundled pair is told."""
+    given = pair or os.environ.get("DFLASH2_MODEL")
+    if given:
+        return given
+    examined = examine_default(LoadParams(DEMO), None, probe())
+    for why in examined.notes:
+        Out().note(f"dflash2-mlx: {why}. To fetch it all the same: dflash2-mlx pull {FLAGSHIP}")
+    return examined.pair.params.model
 
 
-def _warn_of_room(pair: str | None, bits: int | None, out: Out) -> None:
+def _warn_of_memory(opened: OpenedPair, out: Out) -> None:
     """Say before the download that this machine has no memory for what is fetched; it may be for another one."""
     try:
-        warning = check_room(LoadParams(_named(pair), draft_bits=bits))
+        warning = check_memory(opened)
     except LoadError as error:
         warning = str(error)
     if warning:
@@ -88,33 +85,31 @@ def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
     """Fetch the repositories, after a look at the room for all of them. Raises: LoadError."""
     from dflash2_mlx.store.downloads import check_space, fetch, plan_pull
 
-    plans = [plan_pull(repository) for repository in repositories]
-    check_space(plans)
-    for plan in plans:
-        left = plan.missing_bytes
-        what = f"{gigabytes(left)} of {gigabytes(plan.total_bytes)} to fetch" if left else "all there, checking"
-        out.note(f"dflash2-mlx: {plan.repository.name}: {len(plan.files)} files, {what}")
-        with _stopping_at_once(plan.folder.parents[1] / "blobs"):
-            folder = fetch(plan, bars=sys.stderr.isatty())
-        out.document(f"{plan.repository.name}@{plan.commit}  {folder}")
+    pulls = [plan_pull(repository) for repository in repositories]
+    check_space(pulls)
+    for pull in pulls:
+        left = pull.missing_bytes
+        what = f"{gigabytes(left)} of {gigabytes(pull.total_bytes)} to fetch" if left else "all there, checking"
+        out.note(f"dflash2-mlx: {pull.repository.name}: {len(pull.files)} files, {what}")
+        with _stopping_at_once(pull.folder.parents[1] / "blobs"):
+            folder = fetch(pull, bars=sys.stderr.isatty())
+        out.document(f"{pull.repository.name}@{pull.commit}  {folder}")
 
 
-def _save_drafter(names: Sequence[str], bits: int, out: Out) -> None:
-    """Keep the drafter among `names` quantised. Raises: LoadError where there is none."""
-    from dflash2_mlx.models.config import is_drafter
-    from dflash2_mlx.store.checkpoint import read_json
+def _save_drafter(models: Sequence[OpenedModel], bits: int, out: Out) -> None:
+    """Keep the drafter among `models` quantised. Raises: LoadError where there is none."""
+    fetched = [open_drafter(model.name) for model in models]
+    drafters = [model for model in fetched if is_drafter(model.config)]
+    if not drafters:
+        raise LoadError(f"{models[0].name} is no drafter and none is known for it. Drop --draft-bits, or pull it.")
+    from dflash2_mlx.loading.drafters import save_drafter
 
-    folders = [folder for folder in map(find_folder, names) if is_drafter(read_json(folder / "config.json"))]
-    if not folders:
-        raise LoadError(f"{names[0]} is no drafter and none is known for it. Drop --draft-bits, or pull the drafter.")
-    from dflash2_mlx.loading.load import save_drafter
-
-    out.note(f"dflash2-mlx: quantising {folders[0]} to {bits} bits")
-    out.document(f"{bits}-bit drafter  {save_drafter(folders[0], bits)}")
+    out.note(f"dflash2-mlx: quantising {drafters[0].folder} to {bits} bits")
+    out.document(f"{bits}-bit drafter  {save_drafter(drafters[0], bits).folder}")
 
 
-def offer_download(params: LoadParams, out: Out) -> bool:
-    """On a terminal, ask whether to fetch what `params` need and the cache lacks; whether it was fetched.
+def offer_download(opened: OpenedPair, out: Out) -> bool:
+    """On a terminal, ask whether to fetch what of the pair the cache lacks; whether it was fetched.
 
     Elsewhere loading says how.
     """
@@ -124,9 +119,7 @@ def offer_download(params: LoadParams, out: Out) -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    target, drafter, _ = target_and_drafter(params)
-    found = [read_name(target)] + ([read_name(drafter, params.draft_revision)] if drafter else [])
-    wanted = [place for place in found if isinstance(place, Repository) and cache_state(str(place)) != "in the cache"]
+    wanted = [model.place for model in opened.missing if isinstance(model.place, Repository)]
     if not wanted:
         return False
     from dflash2_mlx.store.downloads import plan_pull

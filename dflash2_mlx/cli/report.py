@@ -9,7 +9,7 @@ from dflash2_mlx.events import Summary, TokenLogprob, ToolCall
 
 if TYPE_CHECKING:
     from dflash2_mlx.api import Answer
-    from dflash2_mlx.loading.load import Pair
+    from dflash2_mlx.loading.pair import Pair
 
 
 def stat_lines(summary: Summary) -> list[str]:

@@ -16,6 +16,7 @@ from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.store.hub import gigabytes
+from dflash2_mlx.store.opening import OpenedPair
 
 if TYPE_CHECKING:
     from dflash2_mlx.server.run import Listening
@@ -65,18 +66,18 @@ def serve(
         effort_map=read_effort_map(effort_map or ()),
     )
     load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
-    get_ready(load, max_context)
+    opened = get_ready(load, max_context)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("dflash2_mlx").setLevel(log_level.upper())
-    raise typer.Exit(_run(load, settings, Out()))
+    raise typer.Exit(_run(opened, settings, Out()))
 
 
-def _run(load: LoadParams, settings: Settings, out: Out) -> int:
+def _run(opened: OpenedPair, settings: Settings, out: Out) -> int:
     from dflash2_mlx.server.run import serve as run
     from dflash2_mlx.server.served import open_engine
 
-    out.note(f"dflash2-mlx: loading {load.model}")
-    return run(lambda: open_engine(load, settings), settings, lambda listening: banner(listening, out))
+    out.note(f"dflash2-mlx: loading {opened.params.model}")
+    return run(lambda: open_engine(opened, settings), settings, lambda listening: banner(listening, out))
 
 
 def banner(listening: "Listening", out: Out) -> None:

@@ -1,44 +1,53 @@
-"""`dflash2-mlx verify`: the cached files against their hashes. huggingface_hub is imported when needed."""
+"""`dflash2-mlx verify`: a pair's files against their hashes. huggingface_hub is imported when needed."""
 
 from pathlib import Path
 
 from dflash2_mlx.cli import options
+from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
-from dflash2_mlx.cli.pull import chosen_names
+from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import WeightsError
-from dflash2_mlx.store.checkpoint import weight_files
-from dflash2_mlx.store.hub import Repository, gigabytes, pull_command, read_name
+from dflash2_mlx.store.hub import gigabytes
+from dflash2_mlx.store.opening import OpenedModel, open_model
+from dflash2_mlx.store.pairs import target_and_drafter
 
 
-def verify(pair: options.PairArgument = None) -> None:
-    """Check the sha256 of a pair's cached files: against the Hub, offline against what the pull stored.
+def verify(pair: options.VerifiedPair = None, record: options.Record = False) -> None:
+    """Check the sha256 of a pair's files: against the Hub, offline against what the pull stored.
+
+    A folder has no published hashes: --record notes those of its files as they are, and later runs compare with them.
 
     Every wrong file is a line on stdout; exit 1 if there is any.
     """
-    out, wrong = Out(), list[Repository]()
-    for name in chosen_names(pair):
-        found = read_name(name)
-        if isinstance(found, Path):
-            count = len(weight_files(found))
-            out.document(f"{found}: {count} weight files are whole; a folder has no hashes to compare with")
-        elif not _is_right(found, out):
-            wrong.append(found)
+    target, drafter, _ = target_and_drafter(LoadParams(choose_model(pair)[0]))
+    out, wrong = Out(), list[OpenedModel]()
+    for name in (target, drafter):
+        model = open_model(name) if name else None
+        if model and not _is_right(model, out, record=record):
+            wrong.append(model)
     if wrong:
-        again = "; ".join(pull_command(repository) for repository in wrong)
-        raise WeightsError(f"{', '.join(map(str, wrong))}: not as published. Fetch the wrong files again: {again}")
+        again = "; ".join(model.fetch or f"put the right files into {model.folder}" for model in wrong)
+        names = ", ".join(model.name for model in wrong)
+        raise WeightsError(f"{names}: not as published or recorded. Fetch the wrong files again: {again}")
 
 
-def _is_right(repository: Repository, out: Out) -> bool:
-    """Whether every cached file is right; the wrong ones are printed."""
-    from dflash2_mlx.store.downloads import verify as compare_with_source
+def _is_right(model: OpenedModel, out: Out, *, record: bool) -> bool:
+    """Whether every file is right; the wrong ones are printed."""
+    from dflash2_mlx.store.verifying import record as note_hashes
+    from dflash2_mlx.store.verifying import verify as compare_with_source
 
-    out.note(f"dflash2-mlx: hashing {repository}")
-    verdict = compare_with_source(repository)
-    for name, why in verdict.wrong.items():
-        out.document(f"{verdict.folder / name}: {why}")
-    size = gigabytes(sum(file.size or 0 for file in verdict.files.values()))
-    state = f"{len(verdict.wrong)} wrong" if verdict.wrong else "all right"
-    out.document(
-        f"{repository.name}@{verdict.folder.name}: {len(verdict.files)} files, {size}, {state} ({verdict.source})"
-    )
-    return not verdict.wrong
+    if isinstance(model.place, Path) and not record and not model.manifest:
+        if model.fault:
+            raise model.fault
+        advice = "" if model.state == "bundled" else f": dflash2-mlx verify --record {model.folder}"
+        out.document(f"{model.folder}: {len(model.weights)} weight files are whole; no hashes are recorded{advice}")
+        return True
+    out.note(f"dflash2-mlx: hashing {model.name}")
+    checked = note_hashes(model) if record else compare_with_source(model)
+    for name, why in checked.wrong.items():
+        out.document(f"{checked.folder / name}: {why}")
+    size = gigabytes(sum(file.size or 0 for file in checked.files.values()))
+    state = f"{len(checked.wrong)} wrong" if checked.wrong else "all right"
+    what = f"{model.place.name}@{model.commit}" if not isinstance(model.place, Path) else str(model.folder)
+    out.document(f"{what}: {len(checked.files)} files, {size}, {state} ({checked.source})")
+    return not checked.wrong

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from dflash2_mlx.config import LoadParams, SamplingParams
 from dflash2_mlx.server.errors import too_long
 from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.store.opening import OpenedPair
 from dflash2_mlx.store.pairs import known_pair
 from dflash2_mlx.text.messages import Message
 from dflash2_mlx.text.prompt import PROBE, ChatFormat, Prompt
@@ -128,21 +129,21 @@ class Engine:
         self.kept = self.measure()
 
 
-def open_engine(load: LoadParams, settings: Settings) -> Engine:
+def open_engine(opened: OpenedPair, settings: Settings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
-    from dflash2_mlx.loading.load import load_pair
+    from dflash2_mlx.loading.load import load_opened
     from dflash2_mlx.session.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
 
-    pair = load_pair(load)
+    pair = load_opened(opened)
     block = block_size_for(pair, settings.block_size)
-    load.check_block(block.rows)
+    opened.params.check_block(block.rows)
     warm_up(pair)
     cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
     session = Session(pair, cache_bytes=cache_bytes)
     kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
     limit = pair.target.context_limit
     served = Served(
-        names=_names(load, settings),
+        names=_names(opened.params, settings),
         draft_name=pair.draft_name,
         chat=ChatFormat(tokenizer),
         tokenizer=tokenizer,

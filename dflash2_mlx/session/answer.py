@@ -13,7 +13,7 @@ from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.engine.steps import decode_plain
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Ended, Event, Finished, FinishReason, Prefilling, Round, Setting
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.session.known import block_size_for, known_of
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.request import Request

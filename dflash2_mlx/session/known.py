@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from dflash2_mlx.engine.widths import ROUND_COSTS, BlockSize, WidthPolicy, choose_block_size
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.memory.machine import probe
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.text.messages import user_message
 from dflash2_mlx.text.prompt import Prompt
 

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from dflash2_mlx.config import EngineParams, TextParams
 from dflash2_mlx.events import Event
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.session.answer import Answer
 from dflash2_mlx.session.known import block_size_for

@@ -1,4 +1,4 @@
-"""Fetches repositories into the Hugging Face cache and checks what lies there. Knows huggingface_hub, no MLX.
+"""Fetches repositories into the Hugging Face cache. Knows huggingface_hub, no MLX.
 
 huggingface_hub moves the bytes, so HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and proxies mean what they mean
 everywhere. Around it: the sizes are known before the first byte, every file's hash is checked before the snapshot
@@ -7,30 +7,19 @@ counts as a model, and every failure is one line.
 
 import fnmatch
 import glob
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.errors import LoadError
+from dflash2_mlx.store.checkpoint import list_folder
 from dflash2_mlx.store.faults import explain, is_passing
-from dflash2_mlx.store.hub import (
-    Manifest,
-    Repository,
-    StoredFile,
-    cache_folder,
-    gigabytes,
-    pull_command,
-    read_manifest,
-    repository_folder,
-    snapshot_folder,
-    snapshot_problem,
-    write_manifest,
-)
+from dflash2_mlx.store.hub import Repository, cache_folder, gigabytes, repository_folder
+from dflash2_mlx.store.manifest import Manifest, StoredFile, compare, problem_of, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -39,12 +28,11 @@ if TYPE_CHECKING:
 _PATTERNS = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt")
 _WAITS_S = (1.0, 2.0, 4.0)
 _ANSWER_TIMEOUT_S = 30.0
-_MISSING = "missing"
 _AT_A_TIME = 2  # files: huggingface_hub 2.4 throws a half file away when the process ends, so few are under way
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Pull:
     """The files that make `repository` at the commit that its revision means now."""
 
     repository: Repository
@@ -72,17 +60,7 @@ class Plan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Of the cached snapshot in `folder`: every wrong file and what is wrong with it, judged by `source`."""
-
-    folder: Path
-    files: Mapping[str, StoredFile]
-    wrong: Mapping[str, str]
-    source: str
-
-
-def plan_pull(repository: Repository) -> Plan:
+def plan_pull(repository: Repository) -> Pull:
     """What the Hub says the repository holds. Raises: LoadError, in one line."""
     from huggingface_hub import HfApi
 
@@ -93,7 +71,7 @@ def plan_pull(repository: Repository) -> Plan:
 
     try:
         info = _patiently(ask)
-        if not info.sha:
+        if not info.sha or not info.sha.isalnum():
             raise ValueError("no commit in the answer")
         found = {
             file.rfilename: StoredFile(file.size, file.lfs.sha256 if file.lfs else None, file.blob_id)
@@ -104,7 +82,7 @@ def plan_pull(repository: Repository) -> Plan:
         raise explain(error, str(repository)) from error
     if not any(name.endswith(".safetensors") for name in files):
         raise LoadError(f"{repository} holds no safetensors weights. Use a repository in MLX or safetensors format.")
-    return Plan(repository, info.sha, files)
+    return Pull(repository, info.sha, files)
 
 
 def wanted_files(names: Mapping[str, object] | Sequence[str]) -> list[str]:
@@ -115,9 +93,9 @@ def wanted_files(names: Mapping[str, object] | Sequence[str]) -> list[str]:
     return top
 
 
-def check_space(plans: Sequence[Plan]) -> None:
+def check_space(pulls: Sequence[Pull]) -> None:
     """Raise LoadError unless the disk of the cache holds what is still to be fetched."""
-    need, path = sum(plan.missing_bytes for plan in plans), cache_folder()
+    need, path = sum(pull.missing_bytes for pull in pulls), cache_folder()
     while not path.exists():
         path = path.parent
     have = shutil.disk_usage(path).free
@@ -128,129 +106,68 @@ def check_space(plans: Sequence[Plan]) -> None:
         )
 
 
-def fetch(plan: Plan, *, bars: bool = False) -> Path:
-    """The folder with all files of the plan, each with the hash that the Hub names; files already there are kept.
+def fetch(pull: Pull, *, bars: bool = False) -> Path:
+    """The folder with all files of the pull, each with the hash that the Hub names; files already there are kept.
 
     bars: progress bars on stderr. Raises: LoadError, in one line; what was fetched until then is kept.
     """
     try:
-        if not _is_finished(plan):
-            _fetch_until_right(plan, bars=bars)
-        _point_to(plan)
+        if not _is_finished(pull):
+            _fetch_until_right(pull, bars=bars)
+        _point_to(pull)
     except LoadError:
         raise
     except Exception as error:  # as in `plan_pull`, and what the disk refuses
-        raise explain(error, str(plan.repository)) from error
-    return plan.folder
+        raise explain(error, str(pull.repository)) from error
+    return pull.folder
 
 
-def _fetch_until_right(plan: Plan, *, bars: bool) -> None:
+def _fetch_until_right(pull: Pull, *, bars: bool) -> None:
     """Download, hash, and download once more what arrived damaged or was so in the cache."""
     from huggingface_hub import snapshot_download
 
-    write_manifest(plan.folder, Manifest(plan.files))
+    write_manifest(pull.folder, Manifest(pull.files))
     for _ in range(2):
         with _quietly(bars=bars):
             snapshot_download(
-                plan.repository.name,
-                revision=plan.commit,
-                allow_patterns=[glob.escape(name) for name in plan.files],
+                pull.repository.name,
+                revision=pull.commit,
+                allow_patterns=[glob.escape(name) for name in pull.files],
                 max_workers=_AT_A_TIME,
             )
-        hashed, wrong = compare(plan.folder, plan.files)
+        hashed, wrong = compare(pull.folder, pull.files)
         if not wrong:
-            write_manifest(plan.folder, Manifest(hashed))
+            write_manifest(pull.folder, Manifest(hashed))
             return
         for name in wrong:
-            _remove(plan.folder / name)
+            _remove(pull.folder / name)
     name, why = next(iter(wrong.items()))
     raise LoadError(
-        f"{plan.repository}: {name} arrived damaged twice: {why}. It was removed; run the command again later, or ask "
+        f"{pull.repository}: {name} arrived damaged twice: {why}. It was removed; run the command again later, or ask "
         "whoever runs the endpoint."
     )
 
 
-def verify(repository: Repository) -> Verdict:
-    """The cached snapshot against the Hub's hashes; against those that the last pull stored where no Hub answers.
-
-    Damage is noted beside the snapshot, so that it is not loaded. Raises: LoadError where nothing is cached, or
-    where there is nothing to compare with.
-    """
-    folder = snapshot_folder(repository)
-    if folder is None:
-        raise LoadError(f"{repository} is not in the cache. Fetch it with: {pull_command(repository)}")
-    expected, source = _expected_hashes(Repository(repository.name, folder.name), read_manifest(folder))
-    hashed, wrong = compare(folder, expected)
-    damaged = tuple(name for name, why in wrong.items() if why != _MISSING)
-    if len(damaged) == len(wrong):
-        with suppress(OSError):  # a read-only cache: the verdict is said anyway
-            write_manifest(folder, Manifest({**expected, **hashed}, damaged))
-    return Verdict(folder, expected, wrong, source)
-
-
-def compare(folder: Path, files: Mapping[str, StoredFile]) -> tuple[dict[str, StoredFile], dict[str, str]]:
-    """The files that are right, with their sha256, and those that are not, each with the reason."""
-    hashed, wrong = {}, {}
-    for name, file in files.items():
-        path = folder / name
-        if not path.is_file():
-            wrong[name] = _MISSING
-        elif file.size not in (None, path.stat().st_size):
-            wrong[name] = f"it has {path.stat().st_size} bytes and should have {file.size}"
-        else:
-            digest = sha256(path)
-            why = _difference(path, file, digest)
-            if why:
-                wrong[name] = why
-            else:
-                hashed[name] = StoredFile(path.stat().st_size, digest, file.git_sha1)
-    return hashed, wrong
-
-
-def sha256(path: Path) -> str:
-    """The file's sha256, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _difference(path: Path, file: StoredFile, digest: str) -> str | None:
-    if file.sha256:
-        return None if digest == file.sha256 else f"its sha256 is {digest} and should be {file.sha256}"
-    if not file.git_sha1:
-        return None
-    content = path.read_bytes()  # small: the Hub keeps large files in LFS
-    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    return None if blob == file.git_sha1 else f"its git sha1 is {blob} and should be {file.git_sha1}"
-
-
-def _expected_hashes(pinned: Repository, manifest: Manifest | None) -> tuple[Mapping[str, StoredFile], str]:
-    try:
-        return plan_pull(pinned).files, "the Hub"
-    except LoadError as error:
-        if manifest and any(file.sha256 for file in manifest.files.values()):
-            return manifest.files, "the hashes that pull stored; the Hub was not asked or did not answer"
-        raise LoadError(f"{pinned} cannot be verified: no pull stored its hashes. {error}") from error
-
-
-def _is_finished(plan: Plan) -> bool:
+def _is_finished(pull: Pull) -> bool:
     """Whether an earlier pull fetched these files and found them right."""
-    manifest = read_manifest(plan.folder)
+    manifest = read_manifest(pull.folder)
     return bool(
         manifest
         and manifest.hashed
-        and manifest.files.keys() == plan.files.keys()
-        and snapshot_problem(plan.folder) is None
+        and manifest.files.keys() == pull.files.keys()
+        and pull.folder.is_dir()
+        and problem_of(manifest, list_folder(pull.folder)) is None
     )
 
 
-def _point_to(plan: Plan) -> None:
+def _point_to(pull: Pull) -> None:
     """Let the branch or tag name the finished commit; until then it names the one before, which still loads."""
-    revision = plan.repository.revision or "main"
-    reference = plan.folder.parents[1] / "refs" / revision
-    if revision == plan.commit or (reference.is_file() and reference.read_text(encoding="utf-8") == plan.commit):
+    revision = pull.repository.revision or "main"
+    reference = pull.folder.parents[1] / "refs" / revision
+    if revision == pull.commit or (reference.is_file() and reference.read_text(encoding="utf-8") == pull.commit):
         return
     reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(plan.commit, encoding="utf-8")
+    reference.write_text(pull.commit, encoding="utf-8")
 
 
 def _remove(path: Path) -> None:

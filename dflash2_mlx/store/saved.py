@@ -5,49 +5,115 @@ Under DFLASH2_CACHE, by default ~/.cache/dflash2-mlx: drafters/NAME-FINGERPRINT-
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from dflash2_mlx.errors import LoadError
-from dflash2_mlx.store.checkpoint import read_json, weight_files
+from dflash2_mlx.store.checkpoint import read_json
+from dflash2_mlx.store.opening import OpenedModel, open_drafter
+
+_SOURCE = "source.json"
+_WRITING_S = 86_400  # after a day nobody is still writing
 
 
-def saved_folder(source: Path, bits: int) -> Path:
-    """Where the drafter in `source`, quantised to `bits`, is kept or will be. Raises: LoadError for a broken source.
+@dataclass(frozen=True, slots=True)
+class SavedDrafter:
+    """A kept drafter. used: whether loading its source would still read it; a newer source or MLX makes another."""
+
+    folder: Path
+    nbytes: int
+    used: bool
+
+
+def saved_drafters() -> list[SavedDrafter]:
+    """Everything that is kept, remains of writing that never ended included."""
+    found = []
+    for folder in sorted(_root().iterdir()) if _root().is_dir() else ():
+        if folder.is_dir():
+            size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+            found.append(SavedDrafter(folder, size, _is_used(folder)))
+    return found
+
+
+def remove_unused() -> int:
+    """Remove what no loading would read any more; the bytes that this gave back. Raises: OSError."""
+    unused = [saved for saved in saved_drafters() if not saved.used]
+    for saved in unused:
+        shutil.rmtree(saved.folder)
+    return sum(saved.nbytes for saved in unused)
+
+
+def _root() -> Path:
+    return Path(os.environ.get("DFLASH2_CACHE") or "~/.cache/dflash2-mlx").expanduser() / "drafters"
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether the source that the copy notes is as it was, and the copy whole."""
+    if folder.name.startswith("."):  # being written now, or never finished
+        return folder.stat().st_mtime > time.time() - _WRITING_S
+    source, bits = _source_of(folder), re.search(r"-(\d+)bit$", folder.name)
+    if source is None or bits is None or not source.is_dir():
+        return False
+    saved = find_saved(open_drafter(str(source)), int(bits[1]))
+    return saved is not None and saved.folder == folder
+
+
+def _source_of(folder: Path) -> Path | None:
+    """The drafter that the copy in `folder` was made of, as it notes."""
+    try:
+        return Path(str(read_json(folder / _SOURCE)["folder"]))
+    except (LoadError, KeyError):
+        return None
+
+
+def saved_folder(source: OpenedModel, bits: int) -> Path:
+    """Where the drafter `source`, quantised to `bits`, is kept or will be.
 
     The name holds a fingerprint of the source's files and of the MLX that quantises, so that a changed drafter is
     never answered by an old copy.
     """
-    config = source / "config.json"
-    read_json(config)
-    told = hashlib.sha256(f"{version('mlx')} ".encode() + config.read_bytes())
-    for file in weight_files(source):
-        kept = file.resolve()
+    told = hashlib.sha256(f"{version('mlx')} {json.dumps(source.config, sort_keys=True)}".encode())
+    for file in source.weights:
+        kept = file.path.resolve()
         state = kept.stat()
-        told.update(f"{file.name} {kept.name} {state.st_size} {state.st_mtime_ns}\n".encode())
-    root = Path(os.environ.get("DFLASH2_CACHE") or "~/.cache/dflash2-mlx").expanduser()
-    return root / "drafters" / f"{_label(source)}-{told.hexdigest()[:16]}-{bits}bit"
+        told.update(f"{file.path.name} {kept.name} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return _root() / f"{_label(source.folder)}-{told.hexdigest()[:16]}-{bits}bit"
 
 
-def find_saved(source: Path, bits: int) -> Path | None:
-    """The kept drafter, whole; None where there is none."""
-    folder = saved_folder(source, bits)
-    return folder if _is_whole(folder) else None
+def find_saved(source: OpenedModel, bits: int) -> OpenedModel | None:
+    """The kept drafter, opened; None where there is no whole one."""
+    return None if source.fault else _open_whole(saved_folder(source, bits))
 
 
-def _is_whole(folder: Path) -> bool:
+def _open_whole(folder: Path) -> OpenedModel | None:
+    """The drafter in `folder`; None where there is none, or no whole one. It may go while it is looked at."""
     try:
-        read_json(folder / "config.json")
-        weight_files(folder)
-    except (LoadError, OSError):
-        return False
-    return True
+        saved = open_drafter(str(folder))
+    except LoadError:
+        return None
+    return None if saved.fault else saved
+
+
+def note_source(draft: Path, source: OpenedModel) -> None:
+    """Note in the copy being written which drafter it is made of."""
+    (draft / _SOURCE).write_text(json.dumps({"folder": str(source.folder.resolve())}), encoding="utf-8")
+
+
+def remove_older(kept: Path) -> None:
+    """Remove what earlier states of the same drafter left in the bits of `kept`."""
+    source, bits = _source_of(kept), kept.name.rpartition("-")[2]
+    for folder in kept.parent.glob(f"[!.]*-{bits}"):
+        if folder != kept and _source_of(folder) == source:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -64,7 +130,7 @@ def writing(folder: Path) -> Iterator[Path]:
         for path in draft.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        while not _took_place(draft, folder) and not _is_whole(folder):
+        while not _took_place(draft, folder) and not _open_whole(folder):
             _move_away(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -45,9 +45,10 @@ def test_the_override_loads_it_all_the_same(cli, stored, memory, monkeypatch):
 def test_a_tight_pair_answers_after_one_line_of_warning(cli, stored, memory):
     from dflash2_mlx.config import LoadParams
     from dflash2_mlx.memory.verdict import examine
+    from dflash2_mlx.store.opening import open_pair
 
     params = LoadParams(str(stored[0]), str(stored[1]))
-    memory(int(examine(params, 259, linux()).need.total * 1.05))
+    memory(int(examine(open_pair(params), 259, linux()).need.total * 1.05))
     outcome = cli("generate", "-m", stored[0], "--draft", stored[1], "-n", 2, "hello")
     warnings = [line for line in outcome.err.splitlines() if "tight here" in line]
     assert outcome.code == 0 and len(warnings) == 1

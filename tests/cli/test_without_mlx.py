@@ -60,7 +60,7 @@ def test_what_stands_in_the_way_is_named_for_every_kind_of_machine(cli, monkeypa
 
     for place in ("memory.verdict", "cli.main"):
         monkeypatch.setattr(f"dflash2_mlx.{place}.probe", lambda: machine)
-    monkeypatch.setattr("dflash2_mlx.loading.load.load_pair", fail)
+    monkeypatch.setattr("dflash2_mlx.loading.load.load_opened", fail)
     outcome = cli("generate", "--model", "demo", "hello")
     assert outcome.code == 1 and outcome.err.count("\n") == 1 and words in outcome.err
 
@@ -69,6 +69,6 @@ def test_an_import_that_fails_although_mlx_works_is_no_excuse_about_the_machine(
     def fail(*_):
         raise ImportError("cannot import name 'x' from 'mlx_lm.utils'")
 
-    monkeypatch.setattr("dflash2_mlx.loading.load.load_pair", fail)
+    monkeypatch.setattr("dflash2_mlx.loading.load.load_opened", fail)
     outcome = cli("generate", "--model", "demo", "hello")
     assert outcome.code == 1 and "unexpected ImportError" in outcome.err and "report" in outcome.err

@@ -164,6 +164,6 @@ def test_what_mlx_lm_prints_stays_off_stdout(tmp_path, monkeypatch, capfd):
 def test_a_known_target_without_generation_config_gets_the_published_sampling(tmp_path, monkeypatch):
     folder = write_target(tmp_path / "target")
     (folder / "generation_config.json").unlink()
-    monkeypatch.setattr("dflash2_mlx.loading.load.find_folder", lambda *_: folder)
+    monkeypatch.setattr("dflash2_mlx.store.opening.read_name", lambda *_: folder)
     pair = load_pair(LoadParams("qwen3.8-27b", speculate=False))
     assert pair.defaults == {"temperature": 1.0, "top_p": 0.95, "top_k": 20}

@@ -6,7 +6,8 @@ from dflash2_mlx.cli.ready import expected_context
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.memory.machine import probe
-from dflash2_mlx.memory.verdict import check_room, examine
+from dflash2_mlx.memory.verdict import check_memory, examine
+from dflash2_mlx.store.opening import open_pair
 from folders import change_tensors, write_drafter, write_target
 from machines import DLOPEN, linux, mac
 
@@ -25,7 +26,7 @@ def on(monkeypatch):
 
     def ask(machine, params=FLAGSHIP, context=None):
         monkeypatch.setattr("dflash2_mlx.memory.verdict.probe", lambda: machine)
-        return check_room(params, context)
+        return check_memory(open_pair(params), context)
 
     return ask
 
@@ -102,7 +103,7 @@ def test_loading_from_python_asks_for_room_too(monkeypatch):
 
 
 def test_the_need_of_the_bundled_drafter_is_what_its_file_holds():
-    examined = examine(LoadParams("demo"), None, probe())
+    examined = examine(open_pair(LoadParams("demo")), None, probe())
     from dflash2_mlx.loading.load import load_pair
 
     assert examined.need.target + examined.need.drafter == load_pair(LoadParams("demo")).weight_bytes
@@ -111,8 +112,8 @@ def test_the_need_of_the_bundled_drafter_is_what_its_file_holds():
 def test_a_draft_revision_is_looked_for_at_that_revision(tmp_path):
     target = write_target(tmp_path / "target")
     change_tensors(target, {})
-    examined = examine(LoadParams(str(target), "z-lab/x", draft_revision="v1"), None, linux())
-    assert examined.drafter == "z-lab/x@v1"
+    opened = open_pair(LoadParams(str(target), "z-lab/x", draft_revision="v1"))
+    assert opened.drafter and opened.drafter.name == "z-lab/x@v1"
 
 
 @pytest.mark.parametrize(("share", "wired"), [(2.0, True), (1.02, False), (0.5, False)])

@@ -14,6 +14,7 @@ from dflash2_mlx.server.run import Server, listen, url_of
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.worker import Worker
+from dflash2_mlx.store.opening import open_pair
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def read_all(connection: socket.socket) -> bytes:
 @contextmanager
 def demo_desk(settings: Settings) -> Iterator[Desk]:
     """A desk with the bundled pair."""
-    worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
+    worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
     desk = Desk(worker, settings)

@@ -16,6 +16,7 @@ from dflash2_mlx.server.exchange import Desk
 from dflash2_mlx.server.served import open_engine
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.worker import Worker
+from dflash2_mlx.store.opening import open_pair
 from live import running, send, wait_for
 
 REQUESTS, CLIENTS = 1000, 4
@@ -25,7 +26,7 @@ KEPT = 8 * 2**20
 @pytest.fixture(scope="module")
 def served():
     settings = Settings(cache_bytes=KEPT)
-    worker = Worker(lambda: open_engine(LoadParams("demo"), settings))
+    worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
     desk = Desk(worker, settings)

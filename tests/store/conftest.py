@@ -16,12 +16,12 @@ def repo(hub: StubHub) -> Repo:
     return hub.add("some/model", {**files, "run_me.py": b"print('code')", "picture.png": b"png"})
 
 
-def safetensors() -> bytes:
+def safetensors(prefix: str = "") -> bytes:
     """64 kB of weights in one file."""
     header, data = {}, b""
     for name, tensor in WEIGHTS.items():
         span = [len(data), len(data) + tensor.nbytes]
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": span}
+        header[prefix + name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": span}
         data += tensor.tobytes()
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data

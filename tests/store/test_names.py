@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from store.conftest import safetensors
 
 from dflash2_mlx.errors import LoadError
-from dflash2_mlx.store.hub import cache_state, find_folder
+from dflash2_mlx.store.opening import open_model
 from dflash2_mlx.store.pairs import KNOWN_PAIRS
+from folders import find_folder
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -18,8 +20,9 @@ def cached(cache, hub):
     folder.mkdir(parents=True)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    for name in ("config.json", "model-1.safetensors", "model-2.safetensors"):
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text("{}")
+    for number, name in enumerate(("a", "b"), 1):
+        (folder / f"model-{number}.safetensors").write_bytes(safetensors(name))
     (cache / "models--some--model" / "refs").mkdir()
     (cache / "models--some--model" / "refs" / "main").write_text(COMMIT)
     yield folder
@@ -44,7 +47,7 @@ def test_an_incomplete_snapshot_names_what_is_missing(cached):
     (cached / "model-2.safetensors").unlink()
     with pytest.raises(LoadError, match=r"incomplete: model-2.safetensors missing.*dflash2-mlx pull some/model"):
         find_folder("some/model")
-    assert cache_state("some/model") == "incomplete"
+    assert open_model("some/model").state == "incomplete"
 
 
 def test_a_read_only_cache_is_read(cached, monkeypatch):
@@ -74,16 +77,16 @@ def test_a_revision_that_leaves_the_cache_is_refused(cache):
 def test_a_folder_is_found_however_it_is_spelt(tmp_path, spelling):
     folder = tmp_path / "mödel dir"
     folder.mkdir()
-    assert find_folder(spelling.format(folder)).samefile(folder)
+    assert open_model(spelling.format(folder)).folder.samefile(folder)
 
 
 def test_a_link_to_a_folder_is_a_folder(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
-    assert find_folder(str(tmp_path / "link")).samefile(tmp_path)
+    assert open_model(str(tmp_path / "link")).folder.samefile(tmp_path)
 
 
 def test_every_known_pair_has_well_formed_names(cache):
-    assert {cache_state(name) for pair in KNOWN_PAIRS for name in (pair.target, pair.drafter)} == {
+    assert {open_model(name).state for pair in KNOWN_PAIRS for name in (pair.target, pair.drafter)} == {
         "bundled",
         "not there",
     }

@@ -1,7 +1,5 @@
 """The table of known pairs, which of them a name means, and which one answers where none is named."""
 
-from dataclasses import replace
-
 import pytest
 
 from dflash2_mlx.cli import models
@@ -9,6 +7,7 @@ from dflash2_mlx.cli.models import choose_model, pair_lines
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError
 from dflash2_mlx.store.pairs import KNOWN_PAIRS, known_pair, target_and_drafter
+from machines import DLOPEN, linux, mac
 
 FLAGSHIP = known_pair("qwen3.8-27b")
 
@@ -60,35 +59,53 @@ def test_the_list_says_which_repositories_are_not_pinned():
     assert "(newest)" in "\n".join(pair_lines(known_pair("qwen3-4b"), models.probe()))
 
 
-def on_a_mac(monkeypatch, *, room, state):
-    monkeypatch.delenv("DFLASH2_MODEL", raising=False)
-    monkeypatch.setattr(models, "_is_for_this_machine", lambda _: room)
-    monkeypatch.setattr(models, "pair_state", lambda _: state)
+@pytest.fixture
+def on(monkeypatch, cache):
+    """Lets the default be chosen on a machine, the flagship's files in the cache or not."""
+
+    def choose(machine, *, there=False):
+        monkeypatch.delenv("DFLASH2_MODEL", raising=False)
+        monkeypatch.setattr(models, "probe", lambda: machine)
+        if there:
+            monkeypatch.setattr("dflash2_mlx.store.opening.OpenedPair.missing", ())
+        return choose_model(None)
+
+    return choose
 
 
 @pytest.mark.parametrize(
-    ("room", "state", "chosen", "words"),
+    ("machine", "there", "chosen", "words"),
     [
-        (True, "in the cache", "qwen3.8-27b", "qwen3.8-27b answers"),
-        (True, "not there", "demo", "dflash2-mlx pull qwen3.8-27b"),
-        (False, "in the cache", "demo", "needs Apple silicon"),
+        (mac(64), True, "qwen3.8-27b", "qwen3.8-27b answers"),
+        (mac(64), False, "demo", "dflash2-mlx pull qwen3.8-27b"),
+        (mac(16), True, "demo", "qwen3.8-27b needs 165% of what this machine gives"),
+        (linux(memory_gib=64), True, "demo", "computes on the CPU here, which is slow for qwen3.8-27b"),
+        (mac(64, mlx_fails=DLOPEN), True, "demo", "computes on the CPU"),
     ],
 )
-def test_the_default_model_depends_on_memory_and_cache_and_is_said(monkeypatch, room, state, chosen, words):
-    on_a_mac(monkeypatch, room=room, state=state)
-    name, why = choose_model(None)
+def test_the_default_model_depends_on_device_memory_and_cache_and_is_said(on, machine, there, chosen, words):
+    name, why = on(machine, there=there)
     assert name == chosen and words in why
 
 
-def test_the_environment_and_the_option_choose_silently(monkeypatch):
-    on_a_mac(monkeypatch, room=True, state="in the cache")
+@pytest.mark.parametrize("machine", [mac(16), mac(64), linux(memory_gib=64)])
+def test_doctor_and_pull_mean_the_same_default_and_say_the_same_of_it(cli, on, hub, monkeypatch, machine):
+    on(machine)
+    for place in ("cli.doctor", "cli.pull", "memory.verdict"):
+        monkeypatch.setattr(f"dflash2_mlx.{place}.probe", lambda: machine)
+    doctor, pull = cli("doctor"), cli("pull")
+    pair = next(line.split()[1] for line in doctor.out.splitlines() if line.startswith("pair "))
+    notes = [line.removeprefix("note").strip() for line in doctor.out.splitlines() if line.startswith("note ")]
+    fetched = "mlx-community/Qwen3.8-27B-4bit" in pull.err
+    assert fetched == (pair == "qwen3.8-27b") and (fetched or notes[-1] in pull.err)
+
+
+def test_the_environment_and_the_option_choose_silently(on, monkeypatch):
+    on(mac(64), there=True)
     monkeypatch.setenv("DFLASH2_MODEL", "qwen3-4b")
     assert choose_model(None) == ("qwen3-4b", None) and choose_model("demo") == ("demo", None)
 
 
-@pytest.mark.parametrize(
-    ("device", "gigabytes", "expected"), [("gpu", 12, False), ("gpu", 18, True), ("gpu", 96, True), ("cpu", 256, False)]
-)
-def test_the_flagship_is_the_default_only_where_metal_has_room_for_it(device, gigabytes, expected):
-    machine = replace(models.probe(), device=device, working_set_bytes=gigabytes * 2**30)
-    assert models.has_room(machine, FLAGSHIP) is expected
+@pytest.mark.parametrize(("memory", "expected"), [(16, False), (24, False), (32, True), (128, True)])
+def test_the_flagship_is_the_default_only_where_metal_has_memory_for_it(on, memory, expected):
+    assert (on(mac(memory), there=True)[0] == "qwen3.8-27b") is expected

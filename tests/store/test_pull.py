@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from dflash2_mlx.errors import LoadError
-from dflash2_mlx.store.hub import Repository, find_folder, read_manifest, snapshot_folder
-from folders import write_drafter
+from dflash2_mlx.store.hub import Repository, snapshot_folder
+from dflash2_mlx.store.manifest import read_manifest
+from dflash2_mlx.store.opening import open_model
+from folders import find_folder, write_drafter
 from machines import mac
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +150,7 @@ def test_a_pull_that_is_stopped_and_run_again_fetches_no_finished_file_twice(cli
     served.cut_after.clear()
     hub.seen.clear()
     assert cli("pull", "some/model").code == 0 and len(hub.fetches("model-")) == 6 - finished <= 2
-    folder = find_folder("some/model")
+    folder = open_model("some/model").folder
     assert all((folder / name).read_bytes() == content for name, content in served.files.items())
 
 

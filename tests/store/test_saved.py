@@ -11,9 +11,11 @@ from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import EngineParams, LoadParams
 from dflash2_mlx.errors import LoadError, UnsupportedError
-from dflash2_mlx.loading import load as loading
-from dflash2_mlx.loading.load import load_pair, save_drafter
-from dflash2_mlx.store.saved import find_saved, saved_folder, writing
+from dflash2_mlx.loading import drafters
+from dflash2_mlx.loading.load import load_pair
+from dflash2_mlx.store import saved
+from dflash2_mlx.store.opening import open_drafter
+from dflash2_mlx.store.saved import writing
 from folders import change_config, change_tensors, write_drafter, write_target
 
 
@@ -33,13 +35,26 @@ def pair(tmp_path):
 def quantised(monkeypatch):
     """Counts how often a drafter is quantised."""
     counted = []
-    real = loading.quantize_network
-    monkeypatch.setattr(loading, "quantize_network", lambda *given: counted.append(given[1]) or real(*given))
+    real = drafters.quantize_network
+    monkeypatch.setattr(drafters, "quantize_network", lambda *given: counted.append(given[1]) or real(*given))
     return counted
 
 
 def load(pair, bits=4):
     return load_pair(LoadParams(str(pair[0]), str(pair[1]), draft_bits=bits))
+
+
+def save_drafter(folder, bits):
+    return drafters.save_drafter(open_drafter(str(folder)), bits).folder
+
+
+def find_saved(folder, bits):
+    found = saved.find_saved(open_drafter(str(folder)), bits)
+    return found.folder if found else None
+
+
+def saved_folder(folder, bits):
+    return saved.saved_folder(open_drafter(str(folder)), bits)
 
 
 def tensors(pair):

@@ -3,7 +3,7 @@
 import pytest
 
 from dflash2_mlx.errors import LoadError
-from dflash2_mlx.store.hub import find_folder
+from folders import find_folder
 
 
 @pytest.fixture
@@ -83,5 +83,5 @@ def test_a_read_only_cache_is_verified_too(cli, pulled, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dflash2_mlx.store.downloads.write_manifest", refuse)
+    monkeypatch.setattr("dflash2_mlx.store.verifying.write_manifest", refuse)
     assert cli("verify", "some/model").code == 0
