@@ -39,7 +39,7 @@ NO_MLX = {"models/config.py"}  # files of those parts that must do without
 OWN_JSON = {
     "parsing.py",
     "server/body.py",
-    "server/messages.py",
+    "server/anthropic/messages.py",
     "text/stream.py",
     "cli/report.py",
     "bench/workloads.py",

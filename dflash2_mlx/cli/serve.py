@@ -14,7 +14,7 @@ from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.store.hub import gigabytes
 from dflash2_mlx.store.opening import OpenedPair
 
@@ -51,7 +51,7 @@ def serve(
     """
     if log_level not in _LOG_LEVELS:
         raise UsageError(f"log-level is {log_level!r}. Give {', '.join(_LOG_LEVELS)}.")
-    settings = Settings(
+    settings = ServeSettings(
         host=host,
         port=port,
         api_key=api_key or os.environ.get("DFLASH2_MLX_API_KEY") or None,
@@ -72,9 +72,9 @@ def serve(
     raise typer.Exit(_run(opened, settings, Out()))
 
 
-def _run(opened: OpenedPair, settings: Settings, out: Out) -> int:
+def _run(opened: OpenedPair, settings: ServeSettings, out: Out) -> int:
+    from dflash2_mlx.server.model import open_engine
     from dflash2_mlx.server.run import serve as run
-    from dflash2_mlx.server.served import open_engine
 
     out.note(f"dflash2-mlx: loading {opened.params.model}")
     return run(lambda: open_engine(opened, settings), settings, lambda listening: banner(listening, out))
@@ -82,20 +82,20 @@ def _run(opened: OpenedPair, settings: Settings, out: Out) -> int:
 
 def banner(listening: "Listening", out: Out) -> None:
     """Where it is, what answers, whether it drafts, and a line to try."""
-    served, settings = listening.served, listening.settings
-    drafting = f"off: {served.speculation_off}" if served.speculation_off else "on"
+    model, settings = listening.model, listening.settings
+    drafting = f"off: {model.speculation_off}" if model.speculation_off else "on"
     key = ' -H "Authorization: Bearer $DFLASH2_MLX_API_KEY"' if settings.api_key else ""
-    body = f'{{"model": "{served.name}", "messages": [{{"role": "user", "content": "Who are you?"}}]}}'
+    body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Who are you?"}}]}}'
     lines = [
         f"dflash2-mlx serves {listening.url}/v1 (OpenAI) and {listening.url} (Anthropic)",
-        f"model        {served.name}, context {served.context} tokens",
-        f"drafter      {served.draft_name or 'none'}",
-        f"drafting     {drafting}; block size {served.block_size} ({served.block_size_reason})",
-        f"memory       {gigabytes(served.weight_bytes)} of weights, {_kept(served.cache_bytes)}",
+        f"model        {model.name}, context {model.context} tokens",
+        f"drafter      {model.draft_name or 'none'}",
+        f"drafting     {drafting}; block size {model.block_size} ({model.block_size_reason})",
+        f"memory       {gigabytes(model.weight_bytes)} of weights, {_kept(model.cache_bytes)}",
         f"key          {'needed' if settings.api_key else 'none'}",
         f"try          curl {listening.url}/v1/chat/completions{key} -d '{body}'",
     ]
-    for line in [*lines, *(f"warning      {warning}" for warning in served.warnings)]:
+    for line in [*lines, *(f"warning      {warning}" for warning in model.warnings)]:
         out.note(line)
 
 

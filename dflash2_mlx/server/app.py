@@ -10,21 +10,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from dflash2_mlx.server.chat import read_chat
-from dflash2_mlx.server.completions import read_completion
+from dflash2_mlx.server.anthropic.messages import count_tokens, read_messages
 from dflash2_mlx.server.errors import ApiError, explain
-from dflash2_mlx.server.exchange import Counter, Desk, Exchange
+from dflash2_mlx.server.exchange import Counter, Exchange
 from dflash2_mlx.server.guards import Guards
-from dflash2_mlx.server.messages import count_tokens, read_messages
+from dflash2_mlx.server.health import Health
+from dflash2_mlx.server.openai.chat import read_chat
+from dflash2_mlx.server.openai.completions import read_completion
+from dflash2_mlx.server.openai.responses import read_response
 from dflash2_mlx.server.page import page
-from dflash2_mlx.server.responses import read_response
-from dflash2_mlx.server.settings import Settings
-from dflash2_mlx.server.status import Status
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 
 
-def build_app(desk: Desk) -> Starlette:
+def build_app(state: ServerState) -> Starlette:
     """The app around one engine."""
-    status = Status(desk)
+    status = Health(state)
     routes = [
         Route("/", page, methods=["GET"]),
         Route("/health", status.health, methods=["GET"]),
@@ -33,22 +34,22 @@ def build_app(desk: Desk) -> Starlette:
         Route("/v1/models", status.models, methods=["GET"]),
         Route("/v1/models/status", status.models_status, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
-        Route("/v1/chat/completions", Exchange(desk, read_chat), methods=["POST"]),
-        Route("/v1/completions", Exchange(desk, read_completion), methods=["POST"]),
-        Route("/v1/messages", Exchange(desk, read_messages), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Counter(desk, count_tokens), methods=["POST"]),
-        Route("/v1/responses", Exchange(desk, read_response), methods=["POST"]),
+        Route("/v1/chat/completions", Exchange(state, read_chat), methods=["POST"]),
+        Route("/v1/completions", Exchange(state, read_completion), methods=["POST"]),
+        Route("/v1/messages", Exchange(state, read_messages), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Counter(state, count_tokens), methods=["POST"]),
+        Route("/v1/responses", Exchange(state, read_response), methods=["POST"]),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[*_cors(desk.settings), Middleware(Guards, settings=desk.settings)],
+        middleware=[*_cors(state.settings), Middleware(Guards, settings=state.settings)],
         exception_handlers={HTTPException: _refused, ApiError: _refused, Exception: _refused},
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _cors(settings: Settings) -> list[Middleware]:
+def _cors(settings: ServeSettings) -> list[Middleware]:
     """What lets pages of the allowed origins read answers, and asks for no key before they may send one."""
     if not settings.cors_origins:
         return []

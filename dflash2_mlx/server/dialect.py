@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.errors import ApiError
-from dflash2_mlx.server.served import Engine, Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import Engine, ServedModel
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import Frame
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Writer(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Prepared:
     """A checked request: what the engine is to do, who writes the answer, and which fields nobody reads."""
 
     work: Work
@@ -64,7 +64,7 @@ class Call:
 class Dialect(Protocol):
     """Reads the requests of one route."""
 
-    def __call__(self, document: JsonObject, served: Served, settings: Settings) -> Call:
+    def __call__(self, document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
         """The request, rendered and checked. Raises: ApiError; PromptError, TemplateError, UsageError."""
 
 

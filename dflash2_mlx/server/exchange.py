@@ -5,8 +5,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,14 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 from dflash2_mlx.events import Finished, Prefilling
 from dflash2_mlx.server.body import ClientGoneError, JsonObject, parse_object, read_body
-from dflash2_mlx.server.dialect import Call, Dialect
+from dflash2_mlx.server.dialect import Dialect, Prepared
 from dflash2_mlx.server.errors import ApiError, explain
 from dflash2_mlx.server.fields import ignored_header
-from dflash2_mlx.server.numbers import Totals
-from dflash2_mlx.server.served import Engine, Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import COMMENT, DONE, HEADERS, Frame, encode, to_json
-from dflash2_mlx.server.worker import CancelledError, EngineGoneError, Failed, QueueFullError, Worker
+from dflash2_mlx.server.state import ServerState
+from dflash2_mlx.server.worker import CancelledError, EngineGoneError, Failed
 
 if TYPE_CHECKING:
     from dflash2_mlx.server.worker import Update
@@ -30,57 +28,30 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _logger = logging.getLogger("dflash2_mlx.server")
-_OPEN_FACTOR = 2  # exchanges open at once, as a multiple of what the queue and the engine hold
-
-
-@dataclass(slots=True)
-class Desk:
-    """What all exchanges share. `kitchen`: one thread that parses and renders, so that the event loop stays free."""
-
-    worker: Worker[Engine]
-    settings: Settings
-    totals: Totals = field(default_factory=Totals)
-    kitchen: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "dflash2-render"))
-    open: int = 0
-
-    def served(self) -> Served:
-        """The model. Raises: ApiError 503 while it loads, or once the engine is gone."""
-        engine, state = self.worker.opened, self.worker.state
-        if state == "ready" and engine is not None:
-            return engine.served
-        if state == "loading":
-            raise ApiError(503, "loading", "the model is loading. Try again soon.", headers={"Retry-After": "2"})
-        raise ApiError(503, "engine_dead", f"the engine is {state}. Restart the server; its log says why.")
-
-    def check_room(self) -> None:
-        """Raise QueueFullError where another request could only wait for a place in the queue."""
-        most = _OPEN_FACTOR * (self.settings.max_queue + 1)
-        if self.worker.waiting >= self.settings.max_queue or self.open >= most:
-            raise QueueFullError(f"{self.worker.waiting} requests are waiting, which is the most. Try again later.")
 
 
 class Exchange:
     """The endpoint of a generating route."""
 
-    def __init__(self, desk: Desk, dialect: Dialect) -> None:
-        self._desk, self._dialect = desk, dialect
+    def __init__(self, state: ServerState, dialect: Dialect) -> None:
+        self._state, self._dialect = state, dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = _Reply(scope, send, self._desk)
-        self._desk.open += 1
+        reply = _Reply(scope, send, self._state)
+        self._state.open += 1
         try:
             await self._serve(reply, receive)
         except ClientGoneError:
             reply.log("gone")
         finally:
-            self._desk.open -= 1
+            self._state.open -= 1
 
     async def _serve(self, reply: "_Reply", receive: Receive) -> None:
         try:
-            self._desk.totals.requests += 1
-            self._desk.check_room()
-            call = await prepared(self._desk, reply.scope, receive, self._dialect)
-            async with _updates(self._desk, call, receive) as updates:
+            self._state.totals.requests += 1
+            self._state.check_room()
+            call = await prepared(self._state, reply.scope, receive, self._dialect)
+            async with _updates(self._state, call, receive) as updates:
                 if call.stream:
                     await reply.stream(call, updates)
                 else:
@@ -91,30 +62,30 @@ class Exchange:
             known = explain(error)
             if known.status == 500:
                 _logger.exception("%s failed", reply.scope["path"])
-            self._desk.totals.failed += 1
+            self._state.totals.failed += 1
             await reply.refuse(known)
 
 
 async def prepared(
-    desk: Desk, scope: Scope, receive: Receive, read: Callable[[JsonObject, Served, Settings], Read]
+    state: ServerState, scope: Scope, receive: Receive, read: Callable[[JsonObject, ServedModel, ServeSettings], Read]
 ) -> Read:
     """What `read` makes of the body. All that can be refused is refused here, before any header is sent."""
-    served = desk.served()
+    model = state.model()
     declared = Headers(scope=scope).get("content-length")
-    body = await read_body(receive, declared, desk.settings.receive_s)
+    body = await read_body(receive, declared, state.settings.receive_s)
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(desk.kitchen, lambda: read(parse_object(body), served, desk.settings))
+    return await loop.run_in_executor(state.renderer, lambda: read(parse_object(body), model, state.settings))
 
 
 @contextlib.asynccontextmanager
-async def _updates(desk: Desk, call: Call, receive: Receive) -> AsyncIterator["asyncio.Queue[Update]"]:
+async def _updates(state: ServerState, call: Prepared, receive: Receive) -> AsyncIterator["asyncio.Queue[Update]"]:
     """The call's updates as they come, until its client goes away; the job is over or cancelled when this ends."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue["Update"]()
 
     def deliver(update: "Update") -> None:
         loop.call_soon_threadsafe(queue.put_nowait, update)
 
-    job = desk.worker.submit(call.work, deliver)
+    job = state.worker.submit(call.work, deliver)
     watcher = asyncio.create_task(_report_disconnect(receive, queue))
     try:
         yield queue
@@ -132,14 +103,14 @@ async def _report_disconnect(receive: Receive, queue: "asyncio.Queue[Update]") -
 class _Reply:
     """What goes back to the client, and the line about it in the log."""
 
-    def __init__(self, scope: Scope, send: Send, desk: Desk) -> None:
-        self.scope, self._send, self._desk = scope, send, desk
+    def __init__(self, scope: Scope, send: Send, state: ServerState) -> None:
+        self.scope, self._send, self._state = scope, send, state
         self._started = False
         self._written = time.monotonic()  # when the client last heard something
         self._arrived = time.perf_counter()
         self._done: Finished | None = None
 
-    async def stream(self, call: Call, updates: "asyncio.Queue[Update]") -> None:
+    async def stream(self, call: Prepared, updates: "asyncio.Queue[Update]") -> None:
         """Frames as they come, signs of life in between."""
         await self._start(200, dict(ignored_header(call.ignored)), HEADERS)
         for frame in call.writer.opening():
@@ -154,17 +125,17 @@ class _Reply:
         await self._write(DONE if call.writer.ends_with_done else b"", more=False)
         self.log(f"stream {failure.code}" if failure else "stream")
 
-    async def _next(self, call: Call, updates: "asyncio.Queue[Update]") -> "Update":
+    async def _next(self, call: Prepared, updates: "asyncio.Queue[Update]") -> "Update":
         """The next update; signs of life are written while nothing else is, prefill progress included."""
         while True:
-            left = self._written + self._desk.settings.keep_alive_s - time.monotonic()
+            left = self._written + self._state.settings.keep_alive_s - time.monotonic()
             if left > 0:
                 with contextlib.suppress(TimeoutError):
                     return await asyncio.wait_for(updates.get(), left)
             self._written = time.monotonic()
             await self._write(self._sign_of_life(call))
 
-    async def whole(self, call: Call, updates: "asyncio.Queue[Update]") -> None:
+    async def whole(self, call: Prepared, updates: "asyncio.Queue[Update]") -> None:
         """One document, folded from the frames that a stream would have had."""
         frames = call.writer.opening()
         while self._done is None:
@@ -203,19 +174,19 @@ class _Reply:
         """Count the update; the error, if it is one. Raises: ClientGoneError."""
         if isinstance(update, Finished):
             self._done = update
-            self._desk.totals.add(update)
+            self._state.totals.add(update)
         if not isinstance(update, Failed):
             return None
         if isinstance(update.error, ClientGoneError):
-            self._desk.totals.cancelled += 1
+            self._state.totals.cancelled += 1
             raise update.error
         if isinstance(update.error, EngineGoneError):
-            code = "shutting_down" if self._desk.worker.state == "stopped" else "engine_dead"
+            code = "shutting_down" if self._state.worker.state == "stopped" else "engine_dead"
             return ApiError(503, code, str(update.error))
         return explain(update.error)
 
-    def _sign_of_life(self, call: Call) -> bytes:
-        kind = self._desk.settings.keep_alive
+    def _sign_of_life(self, call: Prepared) -> bytes:
+        kind = self._state.settings.keep_alive
         if kind == "off":
             return b""
         frames = call.writer.filler() if kind == "chunk" else call.writer.sign_of_life()
@@ -235,14 +206,14 @@ class _Reply:
         if data or not more:
             self._written = time.monotonic()
             try:
-                async with asyncio.timeout(self._desk.settings.receive_s):
+                async with asyncio.timeout(self._state.settings.receive_s):
                     await self._send({"type": "http.response.body", "body": data, "more_body": more})
             except TimeoutError:  # it reads nothing, and must not hold its place for ever
-                self._desk.totals.cancelled += 1
+                self._state.totals.cancelled += 1
                 raise ClientGoneError from None
 
 
-def _read(call: Call, update: "Update") -> list[Frame]:
+def _read(call: Prepared, update: "Update") -> list[Frame]:
     return [] if isinstance(update, Prefilling | Failed) else call.writer.read(update)
 
 
@@ -253,13 +224,15 @@ def _length(data: bytes) -> tuple[bytes, bytes]:
 class Counter:
     """The endpoint that counts a prompt's tokens; the engine is not asked."""
 
-    def __init__(self, desk: Desk, count: Callable[[JsonObject, Served, Settings], dict[str, object]]) -> None:
-        self._desk, self._count = desk, count
+    def __init__(
+        self, state: ServerState, count: Callable[[JsonObject, ServedModel, ServeSettings], dict[str, object]]
+    ) -> None:
+        self._state, self._count = state, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = _Reply(scope, send, self._desk)
+        reply = _Reply(scope, send, self._state)
         try:
-            await reply.document(await prepared(self._desk, scope, receive, self._count))
+            await reply.document(await prepared(self._state, scope, receive, self._count))
         except ClientGoneError:
             reply.log("gone")
         except Exception as error:

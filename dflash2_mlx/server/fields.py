@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dflash2_mlx.config import EngineParams, SamplingParams, stop_strings
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.errors import ApiError, invalid, too_long, unsupported
-from dflash2_mlx.server.served import Served, listed
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel, listed
+from dflash2_mlx.server.settings import ServeSettings
 
 MOST_STOPS = 64
 _LONGEST_HEADER, _LONGEST_ID = 1000, 20
@@ -29,6 +29,8 @@ _SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "seed"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
+
+Object = dict[str, object]
 
 
 class Fields(BaseModel):
@@ -52,13 +54,13 @@ class Fields(BaseModel):
 Body = TypeVar("Body", bound=Fields)
 
 
-def read_fields(kind: type[Body], document: Mapping[str, object], served: Served, *refused: str) -> Body:
+def read_fields(kind: type[Body], document: Mapping[str, object], model: ServedModel, *refused: str) -> Body:
     """`document` as `kind`, for the model that is served. refused: further fields that are not honoured.
 
     Raises: ApiError 400 naming the field, 404 for another model.
     """
     fields = _typed(kind, document)
-    _check_model(fields.model, served)
+    _check_model(fields.model, model)
     for name in (*_REFUSED, *refused):
         if (fields.model_extra or {}).get(name):  # None, false, 0 and what is empty ask for nothing
             raise unsupported(name, "it would change the answer, and this server does not implement it. Drop it.")
@@ -77,30 +79,30 @@ def _typed(kind: type[Body], document: Mapping[str, object]) -> Body:
         raise invalid(f"{place or 'the body'}: {first['msg']}.", param, code=code) from None
 
 
-def _check_model(name: str | None, served: Served) -> None:
+def _check_model(name: str | None, model: ServedModel) -> None:
     """Raise ApiError 404 unless `name` is the model that is served; nothing is ever fetched for a request."""
-    if name is not None and name not in served.names:
-        message = f"the model {name[:200]!r} is not served here. Use {served.name!r}, or start another server with it."
+    if name is not None and name not in model.names:
+        message = f"the model {name[:200]!r} is not served here. Use {model.name!r}, or start another server with it."
         raise ApiError(404, "model_not_found", message, "model")
 
 
-def sampling_params(fields: Fields, served: Served, logprobs: int | None = None) -> SamplingParams:
+def sampling_params(fields: Fields, model: ServedModel, logprobs: int | None = None) -> SamplingParams:
     """The model's own settings where the request gives none. Raises: ApiError 400 naming the field."""
     given = {name: value for name in _SAMPLING if (value := getattr(fields, name)) is not None}
     if given.get("top_k") == _OFF:
         given["top_k"] = 0
     if fields.logit_bias:
-        given["logit_bias"] = {_token(key, served): value for key, value in fields.logit_bias.items()}
+        given["logit_bias"] = {_token(key, model): value for key, value in fields.logit_bias.items()}
     try:
-        return replace(served.sampling, **given, logprobs=logprobs)
+        return replace(model.sampling, **given, logprobs=logprobs)
     except UsageError as error:
         raise invalid(str(error), str(error).split()[0]) from None
 
 
-def _token(key: str, served: Served) -> int:
-    if not (key.isascii() and key.isdigit()) or len(key) > _LONGEST_ID or int(key) >= served.vocab_size:
+def _token(key: str, model: ServedModel) -> int:
+    if not (key.isascii() and key.isdigit()) or len(key) > _LONGEST_ID or int(key) >= model.vocab_size:
         raise invalid(
-            f"logit_bias names token {key[:40]!r}, which is none of 0 to {served.vocab_size - 1}. Give token ids.",
+            f"logit_bias names token {key[:40]!r}, which is none of 0 to {model.vocab_size - 1}. Give token ids.",
             "logit_bias",
         )
     return int(key)
@@ -118,26 +120,26 @@ def stops(stop: str | Sequence[str] | None, param: str = "stop") -> tuple[str, .
 
 
 def engine_params(
-    prompt_tokens: int, most: int | None, served: Served, settings: Settings, param: str = "max_tokens"
+    prompt_tokens: int, most: int | None, model: ServedModel, settings: ServeSettings, param: str = "max_tokens"
 ) -> EngineParams:
     """At most `most` tokens, and no more than the context leaves. Raises: ApiError 400 for an over-long prompt."""
-    if prompt_tokens > served.context:
-        raise too_long(prompt_tokens, served.context)
+    if prompt_tokens > model.context:
+        raise too_long(prompt_tokens, model.context)
     if most is not None and most < _TO_THE_END:
         raise invalid(f"{param} is {most}. Give 0 or more, or leave it out for as many as the context holds.", param)
-    room = served.context - prompt_tokens
+    room = model.context - prompt_tokens
     count = room if most is None or most == _TO_THE_END else min(most, room)
     return EngineParams(max_tokens=count, block_size=settings.block_size)
 
 
-def reasoning_word(word: object, served: Served, settings: Settings, param: str) -> str | None:
+def reasoning_word(word: object, model: ServedModel, settings: ServeSettings, param: str) -> str | None:
     """Our word for a client's effort. Raises: ApiError 400 for no word, or one that the template cannot express."""
     if word is None:
         return None
     if not isinstance(word, str):
         raise invalid(f"{param} is no text. Give a word.", param.partition(".")[0], code="invalid_type")
     mapped = settings.effort_map.get(word, word)
-    levels = served.chat.levels
+    levels = model.chat.levels
     if mapped not in levels:
         raise invalid(
             f"{param} is {word[:40]!r}, which this model's chat template cannot express. "
@@ -147,21 +149,23 @@ def reasoning_word(word: object, served: Served, settings: Settings, param: str)
     return mapped
 
 
-def template_word(settings_asked: Mapping[str, object] | None, served: Served, settings: Settings) -> str | None:
+def template_word(
+    settings_asked: Mapping[str, object] | None, model: ServedModel, settings: ServeSettings
+) -> str | None:
     """Our word for `chat_template_kwargs`. Raises: ApiError 400 for anything the template does not take that way."""
     asked = {key: value for key, value in (settings_asked or {}).items() if value is not None}
     param = "chat_template_kwargs"
     effort: str | None = None
     for key in ("reasoning_effort", "reasoning_strength"):
-        word = reasoning_word(asked.pop(key, None), served, settings, f"{param}.{key}")
+        word = reasoning_word(asked.pop(key, None), model, settings, f"{param}.{key}")
         effort = effort or word
     thinking = asked.pop("enable_thinking", None)
     if asked:
         raise unsupported(f"{param}.{min(asked)[:40]}", "only enable_thinking and reasoning_effort are mapped.")
-    return thinking_word(thinking, effort, served, f"{param}.enable_thinking")
+    return thinking_word(thinking, effort, model, f"{param}.enable_thinking")
 
 
-def thinking_word(thinking: object, effort: str | None, served: Served, param: str) -> str | None:
+def thinking_word(thinking: object, effort: str | None, model: ServedModel, param: str) -> str | None:
     """Our word for a switch and an effort together. Raises: ApiError 400 where they, or they and the model, differ."""
     if thinking is None:
         return effort
@@ -171,11 +175,11 @@ def thinking_word(thinking: object, effort: str | None, served: Served, param: s
     if (thinking and off) or (not thinking and effort is not None and not off):
         raise invalid(f"{param} and the effort contradict each other. Drop one of them.", param)
     if not thinking:
-        if "off" not in served.chat.levels:
+        if "off" not in model.chat.levels:
             raise unsupported(param, "this model's chat template cannot switch thinking off.")
         return "off"
-    if effort is None and not served.thinks:
-        raise unsupported(param, f"this model does not think by itself. Give an effort: {listed(served.chat.levels)}.")
+    if effort is None and not model.thinks:
+        raise unsupported(param, f"this model does not think by itself. Give an effort: {listed(model.chat.levels)}.")
     return effort
 
 

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash2_mlx.server.errors import ApiError
-from dflash2_mlx.server.settings import Settings, is_loopback
+from dflash2_mlx.server.settings import ServeSettings, is_loopback
 
 OPEN_PATHS = frozenset({"/", "/health", "/livez"})
 _READING = ("GET", "HEAD")
@@ -17,7 +17,7 @@ _READING = ("GET", "HEAD")
 class Guards:
     """ASGI middleware. Refusals carry the envelope of the route they protect."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
         self._app, self._settings = app, settings
         self._allowed = {name.lower() for name in settings.allowed_hosts}
         self._key = settings.api_key.encode() if settings.api_key else None

@@ -16,9 +16,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dflash2_mlx.errors import ServeError
 from dflash2_mlx.server.app import build_app
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import Engine, Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import Engine, ServedModel
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import EngineGoneError, Worker
 
 _GRACE_S = 2.0  # for streams to say why they end, and again for the engine to finish its step
@@ -32,11 +32,11 @@ class Listening:
     """The server as its banner needs it."""
 
     url: str
-    settings: Settings
-    served: Served
+    settings: ServeSettings
+    model: ServedModel
 
 
-def listen(settings: Settings) -> socket.socket:
+def listen(settings: ServeSettings) -> socket.socket:
     """A bound socket, before anything slow happens. Raises: ServeError where the address cannot be had."""
     bound: socket.socket | None = None
     try:
@@ -61,26 +61,26 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(open_engine: Callable[[], Engine], settings: Settings, ready: Callable[[Listening], None]) -> int:
+def serve(open_engine: Callable[[], Engine], settings: ServeSettings, ready: Callable[[Listening], None]) -> int:
     """Serve until SIGINT or SIGTERM; the exit code. `ready` is called once requests are answered.
 
     Raises: ServeError; whatever `open_engine` raised.
     """
     with contextlib.closing(listen(settings)) as bound:
-        desk = Desk(Worker(open_engine, max_queue=settings.max_queue), settings)
-        code = asyncio.run(_serve(desk, bound, ready))
-    if not desk.worker.join(_GRACE_S):
+        state = ServerState(Worker(open_engine, max_queue=settings.max_queue), settings)
+        code = asyncio.run(_serve(state, bound, ready))
+    if not state.worker.join(_GRACE_S):
         _logger.warning("the engine did not stop in time")
         os._exit(code)  # its thread is inside a long step; the process must not wait for it
-    error = desk.worker.error
-    if error is not None and desk.worker.opened is None:
+    error = state.worker.error
+    if error is not None and state.worker.opened is None:
         raise error
     return code
 
 
-async def _serve(desk: Desk, bound: socket.socket, ready: Callable[[Listening], None]) -> int:
+async def _serve(state: ServerState, bound: socket.socket, ready: Callable[[Listening], None]) -> int:
     """uvicorn beside the engine."""
-    server = Server(desk)
+    server = Server(state)
     codes: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -93,33 +93,33 @@ async def _serve(desk: Desk, bound: socket.socket, ready: Callable[[Listening], 
     if threading.current_thread() is threading.main_thread():
         loop.add_signal_handler(signal.SIGINT, stop, _INTERRUPTED)
         loop.add_signal_handler(signal.SIGTERM, stop, 0)
-    desk.worker.start()
+    state.worker.start()
     watcher = asyncio.create_task(
-        _watch(desk, server, lambda served: ready(Listening(url_of(bound), desk.settings, served)))
+        _watch(state, server, lambda model: ready(Listening(url_of(bound), state.settings, model)))
     )
     await server.serve(sockets=[bound])
     watcher.cancel()
     return codes[0] if codes else 0
 
 
-async def _watch(desk: Desk, server: uvicorn.Server, ready: Callable[[Served], None]) -> None:
+async def _watch(state: ServerState, server: uvicorn.Server, ready: Callable[[ServedModel], None]) -> None:
     """Call `ready` once the model is loaded; end the server where it cannot be."""
-    while desk.worker.state == "loading":
+    while state.worker.state == "loading":
         await asyncio.sleep(_POLL_S)
-    if desk.worker.state == "ready":
-        ready(desk.served())
+    if state.worker.state == "ready":
+        ready(state.model())
     else:
         server.should_exit = True
 
 
 class Server(uvicorn.Server):
-    """uvicorn over one desk. It leaves signals alone, and stops the engine before it waits for clients."""
+    """uvicorn over one state. It leaves signals alone, and stops the engine before it waits for clients."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, state: ServerState) -> None:
         super().__init__(
             uvicorn.Config(
-                build_app(desk),
-                http=_protocol(desk.settings.receive_s),
+                build_app(state),
+                http=_protocol(state.settings.receive_s),
                 ws="none",
                 lifespan="off",
                 loop="asyncio",
@@ -130,7 +130,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=int(_GRACE_S),
             )
         )
-        self._desk = desk
+        self._state = state
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -138,9 +138,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, tell every stream that it is over, then wait for the connections a little."""
-        self._desk.worker.stop(EngineGoneError("the server is shutting down. Try again once it is back."))
+        self._state.worker.stop(EngineGoneError("the server is shutting down. Try again once it is back."))
         await super().shutdown(sockets)
-        self._desk.kitchen.shutdown(wait=False, cancel_futures=True)
+        self._state.renderer.shutdown(wait=False, cancel_futures=True)
 
 
 def _protocol(receive_s: float) -> type[H11Protocol]:
@@ -173,7 +173,7 @@ def _protocol(receive_s: float) -> type[H11Protocol]:
     return Patient
 
 
-def _why_not(settings: Settings, error: OSError) -> str:
+def _why_not(settings: ServeSettings, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {settings.port} of {settings.host} is taken, maybe by another server. "

@@ -16,7 +16,7 @@ MOST_BODY_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServeSettings:
     """The settings of one server.
 
     cors_origins: pages of these origins may call it (`*` = all). allowed_hosts: names beside the loopback's own that a

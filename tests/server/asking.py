@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import httpx
 
 from dflash2_mlx.server.app import build_app
-from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.state import ServerState
 
 USER = [{"role": "user", "content": "Who are you?"}]
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -24,10 +24,10 @@ TOOLS = [
 
 
 class Client:
-    """Requests to the app around `desk`, each on an event loop of its own."""
+    """Requests to the app around `state`, each on an event loop of its own."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk, self.app = desk, build_app(desk)
+    def __init__(self, state: ServerState) -> None:
+        self.state, self.app = state, build_app(state)
 
     def request(self, method: str, path: str, **options: object) -> httpx.Response:
         async def ask() -> httpx.Response:

@@ -7,7 +7,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 import scripted
 from asking import Client
-from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.state import ServerState
 
 
 @pytest.fixture(scope="session")
@@ -21,25 +21,25 @@ def session(wrapper: TokenizerWrapper) -> scripted.ScriptedSession:
 
 
 @pytest.fixture
-def make_desk() -> Iterator[Callable[..., Desk]]:
-    desks: list[Desk] = []
+def make_state() -> Iterator[Callable[..., ServerState]]:
+    states: list[ServerState] = []
 
-    def make(*args: object, **options: object) -> Desk:
-        desks.append(scripted.desk(*args, **options))
-        return desks[-1]
+    def make(*args: object, **options: object) -> ServerState:
+        states.append(scripted.state(*args, **options))
+        return states[-1]
 
     yield make
-    for desk in desks:
-        desk.worker.stop()
-        desk.kitchen.shutdown()
-        assert desk.worker.join(5)
+    for state in states:
+        state.worker.stop()
+        state.renderer.shutdown()
+        assert state.worker.join(5)
 
 
 @pytest.fixture
-def desk(make_desk: Callable[..., Desk], session: scripted.ScriptedSession) -> Desk:
-    return make_desk(session)
+def state(make_state: Callable[..., ServerState], session: scripted.ScriptedSession) -> ServerState:
+    return make_state(session)
 
 
 @pytest.fixture
-def client(desk: Desk) -> Client:
-    return Client(desk)
+def client(state: ServerState) -> Client:
+    return Client(state)

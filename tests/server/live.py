@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.server.exchange import Desk
+from dflash2_mlx.server.model import open_engine
 from dflash2_mlx.server.run import Server, listen, url_of
-from dflash2_mlx.server.served import open_engine
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from dflash2_mlx.store.opening import open_pair
 
 
 @contextmanager
-def running(desk: Desk) -> Iterator[str]:
-    """The URL of a server around `desk`. It stops as a signal would make it."""
-    bound, server = listen(Settings(port=0)), Server(desk)
+def running(state: ServerState) -> Iterator[str]:
+    """The URL of a server around `state`. It stops as a signal would make it."""
+    bound, server = listen(ServeSettings(port=0)), Server(state)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])), name="uvicorn")
     thread.start()
     try:
@@ -63,20 +63,20 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def demo_desk(settings: Settings) -> Iterator[Desk]:
-    """A desk with the bundled pair."""
+def demo_state(settings: ServeSettings) -> Iterator[ServerState]:
+    """The state of a server with the bundled pair."""
     worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
-    desk = Desk(worker, settings)
-    yield desk
+    state = ServerState(worker, settings)
+    yield state
     worker.stop()
     assert worker.join(5)
-    desk.kitchen.shutdown()
+    state.renderer.shutdown()
 
 
 @contextmanager
-def serving_demo(settings: Settings) -> Iterator[str]:
+def serving_demo(settings: ServeSettings) -> Iterator[str]:
     """The URL of a server with the bundled pair."""
-    with demo_desk(settings) as desk, running(desk) as url:
+    with demo_state(settings) as state, running(state) as url:
         yield url

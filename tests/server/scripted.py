@@ -11,9 +11,9 @@ from mlx_lm.tokenizer_utils import load as load_wrapper
 
 from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.events import Finished, Prefilling, Round, TokenLogprob
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import Engine, Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import Engine, ServedModel
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from dflash2_mlx.session.session import Event, Request
 from dflash2_mlx.session.statistics import Setting, Stats
@@ -102,8 +102,8 @@ class ScriptedSession:
 SETTING = Setting("drafted", 8, "scripted", None, "greedy", None)
 
 
-def served(wrapper: TokenizerWrapper, context: int = 4096) -> Served:
-    return Served(
+def model(wrapper: TokenizerWrapper, context: int = 4096) -> ServedModel:
+    return ServedModel(
         names=("scripted", "also-scripted"),
         draft_name="drafter",
         chat=ChatFormat(wrapper),
@@ -121,11 +121,11 @@ def served(wrapper: TokenizerWrapper, context: int = 4096) -> Served:
     )
 
 
-def desk(session: ScriptedSession, settings: Settings | None = None, context: int = 4096) -> Desk:
-    """A desk whose engine is ready."""
-    settings = settings or Settings()
+def state(session: ScriptedSession, settings: ServeSettings | None = None, context: int = 4096) -> ServerState:
+    """A server state whose engine is ready."""
+    settings = settings or ServeSettings()
     worker = Worker(
-        lambda: Engine(session, served(session.tokenizer, context)),
+        lambda: Engine(session, model(session.tokenizer, context)),
         max_queue=settings.max_queue,
     )
     worker.start()
@@ -134,4 +134,4 @@ def desk(session: ScriptedSession, settings: Settings | None = None, context: in
         assert time.monotonic() < deadline
         time.sleep(0.002)
     assert worker.state == "ready", worker.error
-    return Desk(worker, settings)
+    return ServerState(worker, settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import running
 from scripted import ScriptedSession, tokenizer
 
@@ -51,7 +51,7 @@ class Agent(ScriptedSession):
 
 @pytest.mark.filterwarnings("ignore:Token indices sequence length")
 @pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_reads_a_file_and_its_next_prompt_goes_on_where_the_last_one_ended(name, make_desk, tmp_path):
+def test_an_agent_reads_a_file_and_its_next_prompt_goes_on_where_the_last_one_ended(name, make_state, tmp_path):
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not on the PATH")
     first, second, tool, arguments = AGENTS[name]
@@ -63,7 +63,7 @@ def test_an_agent_reads_a_file_and_its_next_prompt_goes_on_where_the_last_one_en
     session.tool = tool
     session.arguments = {key: value.format(folder=work) for key, value in arguments.items()}
     session.text = session.answer
-    with running(make_desk(session, Settings(), 200_000)) as url:
+    with running(make_state(session, ServeSettings(), 200_000)) as url:
         for turn in (first, second):
             assert NOTE in run(name, url, turn, work, home)
     asked = [request.prompt.tokens for request in session.requests if tool in json.dumps(request.text.tools)]

@@ -18,9 +18,9 @@ BODIES = {
 TIMES = 17  # of each of 3 stages, streamed and not: 102 disconnects
 
 
-def idle(desk) -> bool:
-    worker = desk.worker
-    return (worker.active, worker.waiting, desk.open, desk.worker.opened.session.running) == (0, 0, 0, 0)
+def idle(state) -> bool:
+    worker = state.worker
+    return (worker.active, worker.waiting, state.open, state.worker.opened.session.running) == (0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -31,50 +31,50 @@ def session(wrapper):
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("stage", ["prefill", "decode", "queued"])
-def test_a_client_that_leaves_takes_its_job_with_it(desk, session, stage, stream):
+def test_a_client_that_leaves_takes_its_job_with_it(state, session, stage, stream):
     rounds: list[int] = []
     session.on_round = rounds.append
     session.prefill_steps = 10**6 if stage == "prefill" else 1
-    with running(desk) as url:
+    with running(state) as url:
         send(url, CHAT, {"messages": USER, "max_tokens": 1}).close()  # so that every thread is there
-        wait_for(lambda: desk.totals.requests == 1 and idle(desk))
+        wait_for(lambda: state.totals.requests == 1 and idle(state))
         threads = threading.active_count()
         first = send(url, CHAT, {"messages": USER}) if stage == "queued" else None
         wait_for(lambda: session.running == (first is not None))
         begun = len(session.requests)
         for number in range(TIMES):
             path, body = list(BODIES.items())[number % 4]
-            before = len(session.requests), desk.totals.cancelled
+            before = len(session.requests), state.totals.cancelled
             rounds.clear()
             connection = send(url, path, {**body, "stream": stream})
             if stage == "queued":
-                wait_for(lambda: desk.worker.active == 1 and desk.worker.waiting == 1)
+                wait_for(lambda: state.worker.active == 1 and state.worker.waiting == 1)
             else:
                 wait_for(lambda before=before: len(session.requests) > before[0])
                 wait_for(lambda: stage == "prefill" or len(rounds) > 1)
             connection.close()
             left_at = len(rounds)
-            wait_for(lambda before=before: desk.totals.cancelled == before[1] + 1)
-            wait_for(lambda: desk.worker.waiting == 0)
+            wait_for(lambda before=before: state.totals.cancelled == before[1] + 1)
+            wait_for(lambda: state.worker.waiting == 0)
             if stage != "queued":
-                wait_for(lambda: idle(desk))
+                wait_for(lambda: idle(state))
                 assert len(rounds) - left_at <= 10, "it went on generating"
         if first:
             assert len(session.requests) == begun, "no queued job was begun"
             first.close()
-        wait_for(lambda: idle(desk))
+        wait_for(lambda: idle(state))
         assert threading.active_count() <= threads
         session.text, session.pace_s, session.prefill_steps = "</think>\n\nStill here.", 0, 1
         with send(url, CHAT, {"messages": USER}) as connection:
             assert b"Still here." in read_all(connection)
-        assert desk.totals.failed == 0
+        assert state.totals.failed == 0
 
 
-def test_a_client_that_leaves_before_its_body_is_complete_leaves_nothing(desk):
-    with running(desk) as url:
+def test_a_client_that_leaves_before_its_body_is_complete_leaves_nothing(state):
+    with running(state) as url:
         for _ in range(20):
             connection = connect(url)
             connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\n{")
             connection.close()
-        wait_for(lambda: idle(desk))
-        assert desk.worker.opened.session.requests == []
+        wait_for(lambda: idle(state))
+        assert state.worker.opened.session.requests == []

@@ -8,9 +8,9 @@ import pytest
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, TOOLS, USER, Client, fold_chat
 from dflash2_mlx.errors import PromptError
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.settings import Settings
-from live import demo_desk, wait_for
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
+from live import demo_state, wait_for
 from scripted import ScriptedSession
 
 
@@ -103,9 +103,9 @@ def test_a_stream_never_holds_half_a_character(client, session):
     assert cut["choices"][0]["finish_reason"] == "length"
 
 
-def test_an_effort_can_be_mapped_and_an_unknown_one_is_a_400_not_a_500(make_desk, wrapper):
+def test_an_effort_can_be_mapped_and_an_unknown_one_is_a_400_not_a_500(make_state, wrapper):
     session = ScriptedSession(wrapper, text="</think>\n\nHi.")
-    client = Client(make_desk(session, Settings(effort_map={"high": "medium", "ultra": "low"})))
+    client = Client(make_state(session, ServeSettings(effort_map={"high": "medium", "ultra": "low"})))
     tokens = {}
     for word in ("high", "medium", "ultra", "low"):
         assert client.chat(reasoning_effort=word).status_code == 200
@@ -118,8 +118,8 @@ def test_an_effort_can_be_mapped_and_an_unknown_one_is_a_400_not_a_500(make_desk
 @pytest.fixture(scope="module")
 def real():
     """The bundled pair, reusing prefixes."""
-    with demo_desk(Settings(cache_bytes=10**9)) as desk:
-        yield Client(desk)
+    with demo_state(ServeSettings(cache_bytes=10**9)) as state:
+        yield Client(state)
 
 
 def asked(client: Client, system: str) -> tuple[str, int]:
@@ -131,7 +131,7 @@ def asked(client: Client, system: str) -> tuple[str, int]:
 def test_one_bad_request_wipes_no_conversation_s_cache(real):
     cold = [asked(real, f"Conversation {number}. " * 9) for number in range(3)]
     assert real.chat(n=2).status_code == 400
-    engine = real.desk.worker.opened
+    engine = real.state.worker.opened
 
     def broken(opened):
         for number, event in enumerate(opened.session.stream(engine_request(opened))):
@@ -140,10 +140,10 @@ def test_one_bad_request_wipes_no_conversation_s_cache(real):
             yield event
 
     seen: list[object] = []
-    real.desk.worker.submit(broken, seen.append)
-    cancelled = real.desk.worker.submit(broken, seen.append)
+    real.state.worker.submit(broken, seen.append)
+    cancelled = real.state.worker.submit(broken, seen.append)
     cancelled.cancel()
-    wait_for(lambda: len(seen) > 2 and real.desk.worker.active == 0)
+    wait_for(lambda: len(seen) > 2 and real.state.worker.active == 0)
     warm = [asked(real, f"Conversation {number}. " * 9) for number in range(3)]
     assert [text for text, _ in warm] == [text for text, _ in cold]
     assert all(cached > 30 for _, cached in warm) and engine.kept.boundaries >= 3
@@ -153,13 +153,13 @@ def engine_request(opened):
     from dflash2_mlx.config import EngineParams, SamplingParams
     from dflash2_mlx.session.session import Request
 
-    return Request(opened.served.render(USER, (), None), SamplingParams(), EngineParams(max_tokens=9))
+    return Request(opened.model.render(USER, (), None), SamplingParams(), EngineParams(max_tokens=9))
 
 
 def test_a_seed_gives_the_same_text_whatever_the_block_size_and_the_cache(real):
     body = {"messages": USER, "seed": 11, "temperature": 1.0, "max_tokens": 30}
     texts = {real.chat(**body).json()["choices"][0]["message"]["reasoning_content"] for _ in range(2)}
-    plain = Client(Desk(real.desk.worker, Settings(block_size=1)))
+    plain = Client(ServerState(real.state.worker, ServeSettings(block_size=1)))
     reply = plain.chat(**body).json()
     assert reply["dflash"]["mode"] == "plain" and reply["dflash"]["fallback_reason"]
     assert {*texts, reply["choices"][0]["message"]["reasoning_content"]} == texts and len(texts) == 1

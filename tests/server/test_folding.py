@@ -41,16 +41,16 @@ def without_ids(value: object) -> object:
 def client(wrapper):
     import scripted
 
-    desk = scripted.desk(scripted.ScriptedSession(wrapper))
-    yield Client(desk)
-    desk.worker.stop()
-    desk.kitchen.shutdown()
-    assert desk.worker.join(5)
+    state = scripted.state(scripted.ScriptedSession(wrapper))
+    yield Client(state)
+    state.worker.stop()
+    state.renderer.shutdown()
+    assert state.worker.join(5)
 
 
 @pytest.fixture(autouse=True)
 def _setup(client):
-    client.session = client.desk.worker.opened.session
+    client.session = client.state.worker.opened.session
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, TOOLS, Client
-from scripted import ScriptedSession, desk
+from scripted import ScriptedSession, state
 
 ROUTES = (CHAT, COMPLETIONS, MESSAGES, f"{MESSAGES}/count_tokens", RESPONSES)
 FUZZ = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -71,12 +71,12 @@ BODY = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def client(wrapper):
-    served = desk(ScriptedSession(wrapper, text="I think.\n</think>\n\nHello."))
-    yield Client(served)
-    assert (served.worker.active, served.worker.waiting, served.open) == (0, 0, 0)
-    served.worker.stop()
-    served.kitchen.shutdown()
-    assert served.worker.join(5)
+    model = state(ScriptedSession(wrapper, text="I think.\n</think>\n\nHello."))
+    yield Client(model)
+    assert (model.worker.active, model.worker.waiting, model.open) == (0, 0, 0)
+    model.worker.stop()
+    model.renderer.shutdown()
+    assert model.worker.join(5)
 
 
 def check(client: Client, path: str, content: bytes) -> int:

@@ -6,9 +6,9 @@ import pytest
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, USER, Client
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import connect, read_all, running
-from scripted import ScriptedSession, desk
+from scripted import ScriptedSession, state
 
 KEY = "s3cret"
 POSTS = (CHAT, COMPLETIONS, MESSAGES, f"{MESSAGES}/count_tokens", RESPONSES)
@@ -16,9 +16,9 @@ EVIL = {"Origin": "https://evil.example"}
 
 
 @pytest.fixture
-def serve(make_desk, wrapper):
+def serve(make_state, wrapper):
     def serve(**settings) -> Client:
-        return Client(make_desk(ScriptedSession(wrapper, text="</think>\n\nHi."), Settings(**settings)))
+        return Client(make_state(ScriptedSession(wrapper, text="</think>\n\nHi."), ServeSettings(**settings)))
 
     return serve
 
@@ -52,7 +52,7 @@ def test_a_page_of_another_origin_cannot_post(serve, path, origin):
     client = serve()
     reply = client.request("POST", path, content=json.dumps({"messages": USER}), headers={"Origin": origin})
     assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
-    assert client.desk.worker.opened.session.requests == []
+    assert client.state.worker.opened.session.requests == []
 
 
 def test_its_own_page_may_post(serve):
@@ -105,15 +105,15 @@ def test_without_the_key_everything_but_the_page_and_the_health_is_closed(serve,
 def test_an_address_that_others_reach_needs_a_key():
     for host in ("0.0.0.0", "192.168.1.5", "::", "example.com", ""):
         with pytest.raises(UsageError, match="API key"):
-            Settings(host=host)
-        Settings(host=host, api_key=KEY)
-    assert all(Settings(host=host).on_loopback for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"))
+            ServeSettings(host=host)
+        ServeSettings(host=host, api_key=KEY)
+    assert all(ServeSettings(host=host).on_loopback for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"))
 
 
 @pytest.mark.parametrize("settings", [{"port": 70000}, {"keep_alive": "x"}, {"max_queue": 0}, {"max_context": 0}])
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(UsageError):
-        Settings(**settings)
+        ServeSettings(**settings)
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -204,22 +204,22 @@ def test_models_are_listed_by_name(client):
 def test_a_model_s_name_may_have_slashes(wrapper):
     from dataclasses import replace
 
-    served = desk(ScriptedSession(wrapper))
-    engine = served.worker.opened
-    engine.served = replace(engine.served, names=("owner/name",))
-    assert Client(served).get("/v1/models/owner/name").status_code == 200
-    served.worker.stop()
-    assert served.worker.join(5)
+    model = state(ScriptedSession(wrapper))
+    engine = model.worker.opened
+    engine.model = replace(engine.model, names=("owner/name",))
+    assert Client(model).get("/v1/models/owner/name").status_code == 200
+    model.worker.stop()
+    assert model.worker.join(5)
 
 
 @pytest.mark.parametrize(
     ("version", "origin", "status"),
     [("1.0", b"", b"200"), ("1.1", b"", b"400"), ("1.0", b"Origin: https://evil.example\r\n", b"403")],
 )
-def test_a_program_that_speaks_http_1_0_needs_no_host(make_desk, wrapper, version, origin, status):
+def test_a_program_that_speaks_http_1_0_needs_no_host(make_state, wrapper, version, origin, status):
     """Browsers always send a Host, so there is nothing to rebind; an Origin counts as ever."""
     body = json.dumps({"messages": USER}).encode()
     head = f"POST {CHAT} HTTP/{version}\r\nContent-Length: {len(body)}\r\n".encode()
-    with running(make_desk(ScriptedSession(wrapper, text="</think>\n\nHi."))) as url, connect(url) as connection:
+    with running(make_state(ScriptedSession(wrapper, text="</think>\n\nHi."))) as url, connect(url) as connection:
         connection.sendall(head + origin + b"\r\n" + body)
         assert read_all(connection).split(b" ", 2)[1] == status

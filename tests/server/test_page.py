@@ -11,9 +11,9 @@ import pytest
 
 import scripted
 from browser import NAMES, Page, browsing, chromium
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import Engine
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import Engine
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from live import running, wait_for
 from scripted import ScriptedSession
@@ -32,12 +32,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.fixture
-def visit(browser, make_desk, session) -> Iterator[Callable[..., Page]]:
+def visit(browser, make_state, session) -> Iterator[Callable[..., Page]]:
     """Opens the page of a new server; nothing may have failed in it at the end."""
     servers = []
 
-    def open_page(settings: Settings | None = None) -> Page:
-        servers.append(running(make_desk(session, settings or Settings())))
+    def open_page(settings: ServeSettings | None = None) -> Page:
+        servers.append(running(make_state(session, settings or ServeSettings())))
         browser.size(1200, 800)
         browser.errors.clear()
         browser.open(servers[-1].__enter__())
@@ -225,8 +225,8 @@ def test_a_fault_in_the_middle_of_an_answer_is_told_beside_what_came(visit, sess
 
 @pytest.mark.slow
 @needs_chromium
-def test_a_server_that_is_gone_is_told_in_words(browser, make_desk, session):
-    with running(make_desk(session)) as url:
+def test_a_server_that_is_gone_is_told_in_words(browser, make_state, session):
+    with running(make_state(session)) as url:
         browser.open(url)
         browser.wait("document.querySelector('#server dl')")
     ask(browser, "Anybody?")
@@ -239,7 +239,7 @@ def test_a_server_that_is_gone_is_told_in_words(browser, make_desk, session):
 @needs_chromium
 def test_the_key_is_asked_for_kept_for_the_tab_and_asked_again_when_refused(visit, session):
     session.text = SAID
-    page = visit(Settings(api_key="a key"))
+    page = visit(ServeSettings(api_key="a key"))
     for key, asked in (("not it", "$('key-wrong').hidden"), ("a key", "!$('key-wrong').hidden")):
         page.wait(f"$('ask-key').open && {asked}")
         page.type(key)
@@ -255,7 +255,7 @@ def test_the_key_is_asked_for_kept_for_the_tab_and_asked_again_when_refused(visi
 @pytest.mark.slow
 @needs_chromium
 def test_without_a_key_it_says_so_and_offers_to_ask_again(visit, session):
-    page = visit(Settings(api_key="a key"))
+    page = visit(ServeSettings(api_key="a key"))
     page.wait("$('ask-key').open")
     page.press("Escape")
     page.wait("$('server').innerText.includes('needs its API key')")
@@ -267,9 +267,9 @@ def test_without_a_key_it_says_so_and_offers_to_ask_again(visit, session):
 @pytest.mark.slow
 @needs_chromium
 def test_a_server_that_does_not_draft_says_why(visit, monkeypatch):
-    drafting = scripted.served
+    drafting = scripted.model
     monkeypatch.setattr(
-        scripted, "served", lambda *args: replace(drafting(*args), speculation_off="no drafter is known")
+        scripted, "model", lambda *args: replace(drafting(*args), speculation_off="no drafter is known")
     )
     page = visit()
     page.wait("document.querySelector('#server dl')")
@@ -318,11 +318,11 @@ def test_the_page_lists_every_route(client):
 @needs_chromium
 def test_a_model_that_loads_is_told_and_then_it_answers(browser, session):
     loaded = threading.Event()
-    worker = Worker(lambda: loaded.wait(20) and Engine(session, scripted.served(session.tokenizer)))
+    worker = Worker(lambda: loaded.wait(20) and Engine(session, scripted.model(session.tokenizer)))
     worker.start()
-    desk = Desk(worker, Settings())
+    state = ServerState(worker, ServeSettings())
     session.text = SAID
-    with running(desk) as url:
+    with running(state) as url:
         browser.open(url)
         browser.wait("$('where').innerText === 'loading the model'")
         ask(browser, "Good day")
@@ -333,7 +333,7 @@ def test_a_model_that_loads_is_told_and_then_it_answers(browser, session):
         browser.click(".foot button")
         browser.wait(ANSWERED)
     assert worker.join(5)
-    desk.kitchen.shutdown()
+    state.renderer.shutdown()
 
 
 def test_the_page_is_one_file_that_asks_nothing_of_other_hosts(client):

@@ -10,11 +10,11 @@ import pytest
 
 from asking import CHAT, MESSAGES, RESPONSES, USER, events
 from dflash2_mlx.errors import LoadError, ServeError
+from dflash2_mlx.server.model import Engine
 from dflash2_mlx.server.run import listen, serve
-from dflash2_mlx.server.served import Engine
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import connect, read_all, running, send, wait_for
-from scripted import ScriptedSession, served
+from scripted import ScriptedSession, model
 
 SAID = "</think>\n\nHello there."
 STREAMED = {"messages": USER, "stream": True}
@@ -41,11 +41,11 @@ def slowly(session, seconds: float) -> None:
         (RESPONSES, "comment", b"event: response.in_progress\n"),
     ],
 )
-def test_headers_come_at_once_and_signs_of_life_through_a_long_prefill(make_desk, session, path, kind, sign):
+def test_headers_come_at_once_and_signs_of_life_through_a_long_prefill(make_state, session, path, kind, sign):
     slowly(session, 0.25)
-    desk = make_desk(session, Settings(keep_alive=kind, keep_alive_s=0.03))
+    state = make_state(session, ServeSettings(keep_alive=kind, keep_alive_s=0.03))
     body = {**STREAMED, "max_tokens": 99} if path != RESPONSES else {"input": "hi", "stream": True}
-    with running(desk) as url, send(url, path, body) as connection:
+    with running(state) as url, send(url, path, body) as connection:
         began = time.monotonic()
         first = connection.recv(65536)
         assert first.startswith(b"HTTP/1.1 200") and time.monotonic() - began < 0.3
@@ -55,22 +55,22 @@ def test_headers_come_at_once_and_signs_of_life_through_a_long_prefill(make_desk
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-def test_signs_of_life_can_be_off(make_desk, session, path):
+def test_signs_of_life_can_be_off(make_state, session, path):
     slowly(session, 0.15)
-    desk = make_desk(session, Settings(keep_alive="off", keep_alive_s=0.03))
-    with running(desk) as url, send(url, path, {**STREAMED, "max_tokens": 99}) as connection:
+    state = make_state(session, ServeSettings(keep_alive="off", keep_alive_s=0.03))
+    with running(state) as url, send(url, path, {**STREAMED, "max_tokens": 99}) as connection:
         text = read_all(connection)
     assert b"keep-alive" not in text and b"ping" not in text and b"Hello there." in text
 
 
-def test_a_full_queue_is_a_503_that_says_when_to_come_back(make_desk, session):
+def test_a_full_queue_is_a_503_that_says_when_to_come_back(make_state, session):
     slowly(session, 60)
-    desk = make_desk(session, Settings(max_queue=2))
-    with running(desk) as url:
+    state = make_state(session, ServeSettings(max_queue=2))
+    with running(state) as url:
         waiting = [send(url, CHAT, STREAMED)]
-        wait_for(lambda: desk.worker.active == 1)
+        wait_for(lambda: state.worker.active == 1)
         waiting += [send(url, CHAT, STREAMED) for _ in range(2)]
-        wait_for(lambda: desk.worker.waiting == 2)
+        wait_for(lambda: state.worker.waiting == 2)
         for path in (CHAT, MESSAGES):
             reply = httpx.post(url + path, json={"messages": USER, "max_tokens": 9})
             assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
@@ -78,14 +78,14 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(make_desk, session):
         assert httpx.get(f"{url}/health").status_code == 200
         for connection in waiting:
             connection.close()
-        wait_for(lambda: desk.worker.active == 0)
+        wait_for(lambda: state.worker.active == 0)
 
 
 @pytest.mark.slow
-def test_a_client_that_dawdles_is_dropped(make_desk, session):
-    desk = make_desk(session, Settings(receive_s=0.15))
+def test_a_client_that_dawdles_is_dropped(make_state, session):
+    state = make_state(session, ServeSettings(receive_s=0.15))
     half_head, half_body = b"POST /v1/chat/completions HTTP/1.1\r\nHo", b"Content-Length: 9\r\n\r\n{"
-    with running(desk) as url:
+    with running(state) as url:
         for sent in (b"", half_head):
             with connect(url) as connection:
                 connection.sendall(sent)
@@ -104,12 +104,12 @@ def test_a_client_that_dawdles_is_dropped(make_desk, session):
                     text += connection.recv(65536)
 
 
-def test_clients_in_parallel_get_what_each_would_get_alone(make_desk, session):
+def test_clients_in_parallel_get_what_each_would_get_alone(make_state, session):
     session.text = lambda request: (
         "</think>\n\nYou said: " + session.tokenizer.decode(list(request.prompt.tokens[4:-8]))
     )
     session.pace_s = 0.001
-    desk = make_desk(session)
+    state = make_state(session)
 
     def ask(url: str, number: int) -> str:
         body = {"messages": [{"role": "user", "content": f"word {number} " * (number + 1)}]}
@@ -118,7 +118,7 @@ def test_clients_in_parallel_get_what_each_would_get_alone(make_desk, session):
         text = httpx.post(url + CHAT, json={**body, "stream": True}).text
         return "".join(data["choices"][0]["delta"].get("content", "") for _, data in events(text))
 
-    with running(desk) as url:
+    with running(state) as url:
         alone = [ask(url, number) for number in range(8)]
         together: dict[int, str] = {}
 
@@ -133,13 +133,13 @@ def test_clients_in_parallel_get_what_each_would_get_alone(make_desk, session):
     assert [together[number] for number in range(8)] == alone and len(set(alone)) == 8
 
 
-def test_a_dead_engine_is_told_by_health_and_by_every_request(make_desk, session):
-    desk = make_desk(session)
+def test_a_dead_engine_is_told_by_health_and_by_every_request(make_state, session):
+    state = make_state(session)
     session.text, session.error, session.fail_after = SAID, SystemExit("gone"), 0
-    with running(desk) as url:
+    with running(state) as url:
         reply = httpx.post(url + CHAT, json={"messages": USER})
         assert reply.status_code == 503 and reply.json()["error"]["code"] == "engine_dead"
-        wait_for(lambda: desk.worker.state == "dead")
+        wait_for(lambda: state.worker.state == "dead")
         health = httpx.get(f"{url}/health")
         assert health.status_code == 503 and health.json()["status"] == "engine_dead"
         assert httpx.get(f"{url}/livez").status_code == 200
@@ -147,39 +147,39 @@ def test_a_dead_engine_is_told_by_health_and_by_every_request(make_desk, session
 
 
 @pytest.mark.slow
-def test_a_client_that_reads_nothing_loses_its_place(make_desk, session):
-    desk = make_desk(session, Settings(receive_s=0.3), context=10**6)
+def test_a_client_that_reads_nothing_loses_its_place(make_state, session):
+    state = make_state(session, ServeSettings(receive_s=0.3), context=10**6)
     session.text = "</think>\n\n" + "word " * 15_000  # some megabytes, more than sockets buffer
-    with running(desk) as url, socket.socket() as connection:
+    with running(state) as url, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         body = json.dumps({**STREAMED, "logprobs": True, "top_logprobs": 2}).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
         connection.sendall(head + body)
-        wait_for(lambda: desk.totals.requests == 1)
-        wait_for(lambda: desk.totals.cancelled == 1 and desk.open == 0)
+        wait_for(lambda: state.totals.requests == 1)
+        wait_for(lambda: state.totals.cancelled == 1 and state.open == 0)
 
 
-def test_a_stalled_engine_is_told_by_health(desk, session, monkeypatch):
+def test_a_stalled_engine_is_told_by_health(state, session, monkeypatch):
     slowly(session, 60)
     monkeypatch.setattr("dflash2_mlx.server.worker.STALLED_S", -1.0)
-    with running(desk) as url, send(url, CHAT, STREAMED):
-        wait_for(lambda: desk.worker.active == 1)
+    with running(state) as url, send(url, CHAT, STREAMED):
+        wait_for(lambda: state.worker.active == 1)
         assert httpx.get(f"{url}/health").json()["status"] == "stalled"
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-def test_stopping_ends_streams_with_a_reason_and_quickly(make_desk, session, path):
+def test_stopping_ends_streams_with_a_reason_and_quickly(make_state, session, path):
     slowly(session, 60)
-    desk = make_desk(session)
-    with running(desk) as url:
+    state = make_state(session)
+    with running(state) as url:
         connection = send(url, path, {**STREAMED, "max_tokens": 99})
-        wait_for(lambda: desk.worker.active == 1)
+        wait_for(lambda: state.worker.active == 1)
         began = time.monotonic()
     assert time.monotonic() - began < 5
     with connection:
         assert b"shutting down" in read_all(connection)
-    assert desk.worker.join(1)
+    assert state.worker.join(1)
 
 
 def test_a_taken_port_fails_at_once_with_a_hint():
@@ -188,12 +188,12 @@ def test_a_taken_port_fails_at_once_with_a_hint():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ServeError, match=f"serve --port {port + 1}"):
-            listen(Settings(port=port))
+            listen(ServeSettings(port=port))
 
 
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(ServeError, match="--host"):
-        listen(Settings(host="192.0.2.1", api_key="k"))
+        listen(ServeSettings(host="192.0.2.1", api_key="k"))
 
 
 class Background(threading.Thread):
@@ -209,7 +209,7 @@ class Background(threading.Thread):
 
     def run(self) -> None:
         try:
-            serve(self._open, Settings(port=self.port), lambda listening: self.ready.set())
+            serve(self._open, ServeSettings(port=self.port), lambda listening: self.ready.set())
         except Exception as error:
             self.raised = error
 
@@ -217,7 +217,7 @@ class Background(threading.Thread):
         assert self.may_load.wait(5)
         if self.error:
             raise self.error
-        return Engine(self.session, served(self.session.tokenizer))
+        return Engine(self.session, model(self.session.tokenizer))
 
 
 def test_it_listens_while_it_loads_and_raises_what_loading_raised(session):

@@ -3,7 +3,7 @@
 import anthropic
 import pytest
 
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import running, serving_demo
 from scripted import ScriptedSession
 
@@ -19,7 +19,7 @@ KEY = "a key"
 
 @pytest.fixture(scope="module")
 def url():
-    with serving_demo(Settings(cache_bytes=10**9, api_key=KEY)) as url:
+    with serving_demo(ServeSettings(cache_bytes=10**9, api_key=KEY)) as url:
         yield url
 
 
@@ -114,9 +114,9 @@ def test_what_cannot_be_honoured_is_a_bad_request_that_names_it(claude, fields, 
 
 
 @pytest.fixture
-def scripted_claude(make_desk, wrapper):
+def scripted_claude(make_state, wrapper):
     session = ScriptedSession(wrapper, text="word " * 50, round_size=3)
-    with running(make_desk(session)) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
+    with running(make_state(session)) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
         yield client, session
 
 

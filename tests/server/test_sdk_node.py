@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import serving_demo, wait_for
 
 pytestmark = [
@@ -24,7 +24,7 @@ def test_chat_streams_tools_responses_errors_and_an_abort(tmp_path):
     if fetched.returncode:
         pytest.skip(f"npm could not fetch {PACKAGE}: {fetched.stderr.strip().splitlines()[-1:]}")
     script = shutil.copy(Path(__file__).with_name("node_sdk.mjs"), tmp_path)
-    with serving_demo(Settings(cache_bytes=10**9)) as url:
+    with serving_demo(ServeSettings(cache_bytes=10**9)) as url:
         done = subprocess.run(["node", script, f"{url}/v1", "demo"], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         wait_for(lambda: httpx.get(f"{url}/api/status").json()["active_requests"] == 0)

@@ -8,7 +8,7 @@ import time
 import openai
 import pytest
 
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import running, serving_demo, wait_for
 from scripted import ScriptedSession
 
@@ -23,7 +23,7 @@ KEY = "a key"
 
 @pytest.fixture(scope="module")
 def url():
-    with serving_demo(Settings(cache_bytes=10**9, api_key=KEY)) as url:
+    with serving_demo(ServeSettings(cache_bytes=10**9, api_key=KEY)) as url:
         yield f"{url}/v1"
 
 
@@ -139,33 +139,33 @@ def test_many_asynchronous_clients_at_once_get_the_same_text(url):
 
 
 @pytest.fixture
-def scripted_client(make_desk, wrapper):
-    """A client with two retries, and the desk and session that it talks to."""
+def scripted_client(make_state, wrapper):
+    """A client with two retries, and the state and session that it talks to."""
     session = ScriptedSession(wrapper, text="</think>\n\nHello.", round_size=100)
-    desk = make_desk(session, Settings(max_queue=1))
-    with running(desk) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=2) as client:
-        yield client, desk, session
+    state = make_state(session, ServeSettings(max_queue=1))
+    with running(state) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=2) as client:
+        yield client, state, session
 
 
 def test_a_client_that_times_out_frees_the_engine(scripted_client):
-    client, desk, session = scripted_client
+    client, state, session = scripted_client
     session.prefill_steps, session.pace_s = 1000, 0.01
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.3, max_retries=0).chat.completions.create(model="scripted", messages=WHO)
-    wait_for(lambda: desk.worker.active == 0)
+    wait_for(lambda: state.worker.active == 0)
     assert session.closed == 1
 
 
 def test_a_full_queue_is_tried_again_and_then_answered(scripted_client):
-    client, desk, session = scripted_client
+    client, state, session = scripted_client
     session.prefill_steps, session.pace_s = 10**6, 0.01
     streams = [client.chat.completions.create(model="scripted", messages=WHO, stream=True) for _ in range(2)]
-    wait_for(lambda: desk.worker.waiting == 1)
+    wait_for(lambda: state.worker.waiting == 1)
     session.prefill_steps = 1  # of the one that waits, and of what comes after it
     threading.Timer(1.0, streams[0].close).start()
     began = time.monotonic()
     assert client.chat.completions.create(model="scripted", messages=WHO).choices[0].message.content == "Hello."
-    assert time.monotonic() - began > 1 and desk.totals.failed == 1
+    assert time.monotonic() - began > 1 and state.totals.failed == 1
     for stream in streams:
         stream.close()
 

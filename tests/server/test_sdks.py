@@ -6,7 +6,7 @@ import anthropic
 import openai
 import pytest
 
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from live import serving_demo
 
 pytestmark = pytest.mark.slow  # the clients take seconds to import
@@ -24,7 +24,7 @@ WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 @pytest.fixture(scope="module")
 def url():
-    with serving_demo(Settings(cache_bytes=10**9)) as url:
+    with serving_demo(ServeSettings(cache_bytes=10**9)) as url:
         yield url
 
 

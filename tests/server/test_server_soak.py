@@ -12,9 +12,9 @@ import pytest
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, events
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import open_engine
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import open_engine
+from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from dflash2_mlx.store.opening import open_pair
 from live import running, send, wait_for
@@ -24,16 +24,16 @@ KEPT = 8 * 2**20
 
 
 @pytest.fixture(scope="module")
-def served():
-    settings = Settings(cache_bytes=KEPT)
+def model():
+    settings = ServeSettings(cache_bytes=KEPT)
     worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
-    desk = Desk(worker, settings)
-    with running(desk) as url:
-        yield desk, url
+    state = ServerState(worker, settings)
+    with running(state) as url:
+        yield state, url
     assert worker.join(5)
-    desk.kitchen.shutdown()
+    state.renderer.shutdown()
 
 
 QUESTIONS = ("Who are you?", "What is speculative decoding?", "weather Paris", "Tell me a story about a fox.", "漢字?")
@@ -110,15 +110,15 @@ def ask(url: str, number: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_thousand_mixed_requests(served, capsys):
-    desk, url = served
+def test_a_thousand_mixed_requests(model, capsys):
+    state, url = model
     with ThreadPoolExecutor(CLIENTS) as clients:
         list(clients.map(lambda number: ask(url, number), range(100)))
-        wait_for(lambda: desk.open == 0 and desk.worker.active == 0)
+        wait_for(lambda: state.open == 0 and state.worker.active == 0)
         sizes, threads, statuses = [resident_bytes()], threading.active_count(), Counter[int]()
         for start in range(100, 100 + REQUESTS, 200):
             statuses.update(clients.map(lambda number: ask(url, number), range(start, start + 200)))
-            wait_for(lambda: desk.open == 0 and desk.worker.active == 0)
+            wait_for(lambda: state.open == 0 and state.worker.active == 0)
             sizes.append(resident_bytes())
         assert threading.active_count() == threads
     status = httpx.get(f"{url}/api/status").json()
@@ -136,8 +136,8 @@ def test_a_thousand_mixed_requests(served, capsys):
 
 
 @pytest.mark.slow
-def test_eight_clients_in_parallel_get_what_each_would_get_alone(served):
-    _, url = served
+def test_eight_clients_in_parallel_get_what_each_would_get_alone(model):
+    _, url = model
 
     def text(number: int) -> str:
         body = {"messages": [{"role": "user", "content": QUESTIONS[number % 5]}], "temperature": number % 2}

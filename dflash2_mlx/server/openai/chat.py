@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, cast
 from dflash2_mlx.config import MAX_TOP_LOGPROBS, TextParams
 from dflash2_mlx.events import Delta, Finished, Round, TokenLogprob, ToolCall
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chunks import ChunkWriter, numbers_of, only_one
-from dflash2_mlx.server.conversation import conversation
-from dflash2_mlx.server.dialect import Call, Heading, answering
+from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.dialect import Heading, Prepared, answering
 from dflash2_mlx.server.errors import invalid, unsupported
 from dflash2_mlx.server.fields import (
     engine_params,
@@ -20,34 +19,35 @@ from dflash2_mlx.server.fields import (
     thinking_word,
     unread,
 )
-from dflash2_mlx.server.logprobs import chat_logprobs
-from dflash2_mlx.server.numbers import Tally
-from dflash2_mlx.server.schemas import ChatBody
-from dflash2_mlx.server.served import Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.openai.bodies import ChatBody
+from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
+from dflash2_mlx.server.openai.logprobs import chat_logprobs
+from dflash2_mlx.server.openai.tool_choice import offered_tools
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import Frame
-from dflash2_mlx.server.tools import offered_tools
+from dflash2_mlx.server.usage import Tally
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
 
-def read_chat(document: JsonObject, served: Served, settings: Settings) -> Call:
+def read_chat(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
     """A chat request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(ChatBody, document, served)
+    body = read_fields(ChatBody, document, model)
     _refuse(body)
     tools, ignored = offered_tools(body.tools, body.tool_choice)
-    word = reasoning(body, served, settings)
-    sampling = sampling_params(body, served, top_count(body.logprobs, body.top_logprobs))
+    word = reasoning(body, model, settings)
+    sampling = sampling_params(body, model, top_count(body.logprobs, body.top_logprobs))
     text = TextParams(stop=stops(body.stop), tools=tools)
-    prompt = served.render(conversation(body.messages), tools, word)
+    prompt = model.render(conversation(body.messages), tools, word)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    engine = engine_params(len(prompt.tokens), getattr(body, name), served, settings, name)
-    tally = Tally.of(prompt, served, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
-    writer = ChatWriter(Heading(served.name, "chatcmpl-"), tally, served, body)
-    return Call(
+    engine = engine_params(len(prompt.tokens), getattr(body, name), model, settings, name)
+    tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
+    writer = ChatWriter(Heading(model.name, "chatcmpl-"), tally, model, body)
+    return Prepared(
         answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream), (*unread(body), *ignored)
     )
 
@@ -63,13 +63,13 @@ def _refuse(body: ChatBody) -> None:
         raise unsupported("modalities", "this server answers in text only.")
 
 
-def reasoning(body: ChatBody, served: Served, settings: Settings) -> str | None:
+def reasoning(body: ChatBody, model: ServedModel, settings: ServeSettings) -> str | None:
     """Our reasoning word, whichever of the three fields says it. Raises: ApiError 400."""
-    named = reasoning_word(body.reasoning_effort, served, settings, "reasoning_effort")
-    told = template_word(body.chat_template_kwargs, served, settings)
+    named = reasoning_word(body.reasoning_effort, model, settings, "reasoning_effort")
+    told = template_word(body.chat_template_kwargs, model, settings)
     if named is not None and told is not None and named != told:
         raise invalid("reasoning_effort and chat_template_kwargs contradict each other. Drop one.", "reasoning_effort")
-    return thinking_word(body.enable_thinking, named or told, served, "enable_thinking")
+    return thinking_word(body.enable_thinking, named or told, model, "enable_thinking")
 
 
 def top_count(logprobs: bool | None, top: int | None) -> int | None:
@@ -107,7 +107,7 @@ class ChatWriter(ChunkWriter):
         return fold_chat(frames)
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, object]:
-        return {"content": chat_logprobs(entries, self._served.token_bytes), "refusal": None}
+        return {"content": chat_logprobs(entries, self._model.token_bytes), "refusal": None}
 
     def _open(self) -> list[Frame]:
         """The chunk with the role, once."""

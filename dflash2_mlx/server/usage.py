@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.events import Finished, Round, Summary, ToolCall
-from dflash2_mlx.server.served import Served, Tokens
+from dflash2_mlx.server.model import ServedModel, Tokens
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Tally:
     _thought: int | None = None  # tokens before the round that the answer began in
 
     @classmethod
-    def of(cls, prompt: Prompt, served: Served, one_call: str | None = None) -> "Tally":
+    def of(cls, prompt: Prompt, model: ServedModel, one_call: str | None = None) -> "Tally":
         """The count of what the model answers to `prompt`."""
-        return cls(served.tokenizer, prompt.channel == "reasoning", one_call, served.warnings)
+        return cls(model.tokenizer, prompt.channel == "reasoning", one_call, model.warnings)
 
     def see(self, event: "Event") -> None:
         """Count a round's tokens, and notice where the answer proper begins."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary, ToolCall
 from dflash2_mlx.server.dialect import Work, answering
-from dflash2_mlx.server.numbers import end_of
-from dflash2_mlx.server.served import Engine, Served
+from dflash2_mlx.server.model import Engine, ServedModel
+from dflash2_mlx.server.usage import end_of
 from dflash2_mlx.session.statistics import Setting, Stats
 from dflash2_mlx.text.prompt import Prompt
 
@@ -28,14 +28,14 @@ class Budget:
     context: int
 
 
-def budget_for(tokens: int, served: Served) -> Budget | None:
+def budget_for(tokens: int, model: ServedModel) -> Budget | None:
     """The budget; None where the model has no closing tag, so that no limit can be kept."""
-    tag = served.tokenizer.think_end
+    tag = model.tokenizer.think_end
     if not tag:
         return None
-    ids = served.tokenizer.encode(_CLOSING.format(tag=tag), add_special_tokens=False)
-    alone = served.tokenizer.encode(tag, add_special_tokens=False)
-    return Budget(tokens, tuple(ids), tuple(alone), served.context)
+    ids = model.tokenizer.encode(_CLOSING.format(tag=tag), add_special_tokens=False)
+    alone = model.tokenizer.encode(tag, add_special_tokens=False)
+    return Budget(tokens, tuple(ids), tuple(alone), model.context)
 
 
 def answering_within(request: "Request", budget: Budget) -> Work:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.config import LoadParams, SamplingParams
 from dflash2_mlx.server.errors import too_long
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.store.opening import OpenedPair
 from dflash2_mlx.store.pairs import known_pair
 from dflash2_mlx.text.messages import Message
@@ -41,7 +41,7 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """The model as requests see it. Its tokenizer is not the engine's: the two are used on different threads.
 
     names: what a request may call it, the first being its own name. context: the most tokens of prompt and answer.
@@ -117,7 +117,7 @@ class Engine:
     """What jobs are given on the engine thread. `kept` is renewed there after each job, and may be read anywhere."""
 
     session: Answering
-    served: Served
+    model: ServedModel
     measure: Callable[[], Kept] = Kept
     kept: Kept = field(init=False)
 
@@ -129,7 +129,7 @@ class Engine:
         self.kept = self.measure()
 
 
-def open_engine(opened: OpenedPair, settings: Settings) -> Engine:
+def open_engine(opened: OpenedPair, settings: ServeSettings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
     from dflash2_mlx.loading.load import load_opened
     from dflash2_mlx.session.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
@@ -142,7 +142,7 @@ def open_engine(opened: OpenedPair, settings: Settings) -> Engine:
     session = Session(pair, cache_bytes=cache_bytes)
     kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
     limit = pair.target.context_limit
-    served = Served(
+    model = ServedModel(
         names=_names(opened.params, settings),
         draft_name=pair.draft_name,
         chat=ChatFormat(tokenizer),
@@ -159,7 +159,7 @@ def open_engine(opened: OpenedPair, settings: Settings) -> Engine:
         warnings=(block.warning,) if block.warning else (),
         cache_bytes=kept.budget_bytes,
     )
-    return Engine(session, served, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
+    return Engine(session, model, lambda: Kept(kept.nbytes, kept.boundaries, kept.budget_bytes))
 
 
 def _characters(part: object) -> int:
@@ -171,7 +171,7 @@ def _characters(part: object) -> int:
     return sum(map(_characters, part)) if isinstance(part, list | tuple) else 1
 
 
-def _names(load: LoadParams, settings: Settings) -> tuple[str, ...]:
+def _names(load: LoadParams, settings: ServeSettings) -> tuple[str, ...]:
     """The served name, then every other name of the same model; each once."""
     pair = known_pair(load.model)
     known = (pair.alias, pair.target.split("@")[0]) if pair else ()

@@ -7,11 +7,11 @@ from dflash2_mlx import __version__
 from dflash2_mlx.events import Finished, Round, TokenLogprob
 from dflash2_mlx.server.dialect import Heading, Writer
 from dflash2_mlx.server.errors import ApiError, unsupported
-from dflash2_mlx.server.logprobs import shown
-from dflash2_mlx.server.numbers import Tally, timings
-from dflash2_mlx.server.schemas import ChatBody, CompletionBody
-from dflash2_mlx.server.served import Served
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.openai.bodies import ChatBody, CompletionBody
+from dflash2_mlx.server.openai.logprobs import shown
 from dflash2_mlx.server.sse import Frame
+from dflash2_mlx.server.usage import Tally, timings
 
 _FINGERPRINT = f"dflash2-mlx-{__version__}"
 _NUMBERS = ("usage", "timings", "dflash")
@@ -35,8 +35,8 @@ class ChunkWriter(Writer):
     content: str
     ends_with_done = True
 
-    def __init__(self, heading: Heading, tally: Tally, served: Served, body: ChatBody | CompletionBody) -> None:
-        self._heading, self._tally, self._served = heading, tally, served
+    def __init__(self, heading: Heading, tally: Tally, model: ServedModel, body: ChatBody | CompletionBody) -> None:
+        self._heading, self._tally, self._model = heading, tally, model
         asked = body.stream_options and body.stream_options.include_usage
         self._usage_wanted = bool(asked or not body.stream)  # a reply that is not streamed always has usage
         self._logprobs_wanted = body.logprobs not in (None, False)
@@ -51,7 +51,7 @@ class ChunkWriter(Writer):
 
     def _note(self, done: Round) -> None:
         """Keep the round's log probabilities for the next chunk."""
-        self._entries += shown(done, self._served.end_tokens)
+        self._entries += shown(done, self._model.end_tokens)
 
     def _chunk(self, content: object, finish_reason: str | None = None) -> Frame:
         """A chunk with the log probabilities of the tokens since the last one."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, Summary, ToolCall
+from dflash2_mlx.server.anthropic.bodies import CountBody, MessagesBody
+from dflash2_mlx.server.anthropic.budget import Budget, answering_within, budget_for
+from dflash2_mlx.server.anthropic.messages_input import cached_places, chat_tools, chat_turns, system_message
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.budget import Budget, answering_within, budget_for
-from dflash2_mlx.server.conversation import conversation
-from dflash2_mlx.server.dialect import Call, Heading, Writer, answering
+from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
 from dflash2_mlx.server.errors import ApiError, invalid, unsupported
 from dflash2_mlx.server.fields import (
     engine_params,
@@ -21,13 +23,11 @@ from dflash2_mlx.server.fields import (
     thinking_word,
     unread,
 )
-from dflash2_mlx.server.numbers import Tally, timings
-from dflash2_mlx.server.schemas import CountBody, MessagesBody
-from dflash2_mlx.server.served import Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.openai.tool_choice import Tool
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import Frame
-from dflash2_mlx.server.tools import Tool
-from dflash2_mlx.server.turns import cached_places, chat_tools, chat_turns, system_message
+from dflash2_mlx.server.usage import Tally, timings
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -38,32 +38,32 @@ _SIGNATURE = "dflash2-mlx"  # thinking is sent back as it was, nothing has to be
 _STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens"}
 
 
-def read_messages(document: JsonObject, served: Served, settings: Settings) -> Call:
+def read_messages(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
     """A messages request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(MessagesBody, document, served, *_REFUSED)
-    prompt, tools = _render(body, served, settings)
-    sampling = sampling_params(body, served)
-    engine = engine_params(len(prompt.tokens), body.max_tokens, served, settings)
+    body = read_fields(MessagesBody, document, model, *_REFUSED)
+    prompt, tools = _render(body, model, settings)
+    sampling = sampling_params(body, model)
+    engine = engine_params(len(prompt.tokens), body.max_tokens, model, settings)
     text = TextParams(stop=stops(body.stop_sequences, "stop_sequences"), tools=tools)
     request = Request(prompt, sampling, engine, text)
-    budget = _budget(body, prompt, served)
+    budget = _budget(body, prompt, model)
     one = (body.tool_choice or {}).get("disable_parallel_tool_use") is True
-    tally = Tally.of(prompt, served, "disable_parallel_tool_use" if one else None)
-    writer = MessagesWriter(Heading(served.name, "msg_"), tally, len(prompt.tokens))
+    tally = Tally.of(prompt, model, "disable_parallel_tool_use" if one else None)
+    writer = MessagesWriter(Heading(model.name, "msg_"), tally, len(prompt.tokens))
     ignored = (*unread(body), *cached_places(body.system, body.messages, body.tools))
     work = answering_within(request, budget) if budget else answering(request)
-    return Call(work, writer, bool(body.stream), ignored)
+    return Prepared(work, writer, bool(body.stream), ignored)
 
 
-def count_tokens(document: JsonObject, served: Served, settings: Settings) -> dict[str, object]:
+def count_tokens(document: JsonObject, model: ServedModel, settings: ServeSettings) -> dict[str, object]:
     """How many tokens the prompt has. Raises: as `Dialect` says."""
-    prompt, _ = _render(read_fields(CountBody, document, served, *_REFUSED), served, settings)
+    prompt, _ = _render(read_fields(CountBody, document, model, *_REFUSED), model, settings)
     return {"input_tokens": len(prompt.tokens)}
 
 
-def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt, tuple[Tool, ...]]:
+def _render(body: CountBody, model: ServedModel, settings: ServeSettings) -> tuple[Prompt, tuple[Tool, ...]]:
     if (body.output_config or {}).get("format"):
         raise unsupported("output_config.format", "a form cannot be enforced yet. Ask for it in the prompt.")
     tools, choice = chat_tools(body.tools), (body.tool_choice or {}).get("type", "auto")
@@ -71,24 +71,24 @@ def _render(body: CountBody, served: Served, settings: Settings) -> tuple[Prompt
         raise unsupported("tool_choice", f"{str(choice)[:40]!r} cannot be enforced yet. Give auto or none.")
     offered = tuple(tools) if choice == "auto" else ()
     messages = conversation([*system_message(body.system), *chat_turns(body.messages)])
-    prompt = served.render(messages, offered, _reasoning(body, served, settings))
+    prompt = model.render(messages, offered, _reasoning(body, model, settings))
     return prompt, offered
 
 
-def _reasoning(body: CountBody, served: Served, settings: Settings) -> str | None:
+def _reasoning(body: CountBody, model: ServedModel, settings: ServeSettings) -> str | None:
     """Our reasoning word. As in Anthropic's API, no thinking is given unasked, where that is possible."""
-    word = reasoning_word((body.output_config or {}).get("effort"), served, settings, "output_config.effort")
+    word = reasoning_word((body.output_config or {}).get("effort"), model, settings, "output_config.effort")
     kind = (body.thinking or {}).get("type")
     if body.thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
         raise invalid(f"thinking.type is {str(kind)[:40]!r}. Give enabled, adaptive or disabled.", "thinking")
     if kind is None:
-        return word if word is not None or "off" not in served.chat.levels else "off"
+        return word if word is not None or "off" not in model.chat.levels else "off"
     if kind == "disabled":
-        return thinking_word(False, None, served, "thinking")
-    return thinking_word(True, word, served, "thinking")
+        return thinking_word(False, None, model, "thinking")
+    return thinking_word(True, word, model, "thinking")
 
 
-def _budget(body: MessagesBody, prompt: Prompt, served: Served) -> Budget | None:
+def _budget(body: MessagesBody, prompt: Prompt, model: ServedModel) -> Budget | None:
     """What limits the thinking, if anything has to. Raises: ApiError 400 where the limit could not be kept."""
     tokens = (body.thinking or {}).get("budget_tokens")
     if tokens is None or (body.thinking or {}).get("type") != "enabled":
@@ -97,7 +97,7 @@ def _budget(body: MessagesBody, prompt: Prompt, served: Served) -> Budget | None
         raise invalid(f"thinking.budget_tokens is {str(tokens)[:40]!r}. Give a whole number from 1.", "thinking")
     if prompt.channel != "reasoning" or tokens >= body.max_tokens:
         return None  # nothing to limit, or max_tokens does it
-    budget = budget_for(tokens, served)
+    budget = budget_for(tokens, model)
     if budget is None:
         raise unsupported("thinking.budget_tokens", "this model has no closing tag to limit its thinking by.")
     return budget

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, cast
 from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, ToolCall
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.conversation import conversation
-from dflash2_mlx.server.dialect import Call, Heading, Writer, answering
+from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
 from dflash2_mlx.server.errors import ApiError, unsupported
 from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params, unread
-from dflash2_mlx.server.items import chat_messages, flat_tools
-from dflash2_mlx.server.numbers import Tally, timings
-from dflash2_mlx.server.schemas import ResponsesBody
-from dflash2_mlx.server.served import Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.openai.bodies import ResponsesBody
+from dflash2_mlx.server.openai.responses_input import chat_messages, flat_tools
+from dflash2_mlx.server.openai.tool_choice import offered_tools
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import Frame
-from dflash2_mlx.server.tools import offered_tools
+from dflash2_mlx.server.usage import Tally, timings
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
@@ -25,25 +25,25 @@ _PARTS = {"reasoning": "reasoning_text", "message": "output_text"}  # item -> it
 _REFUSED = ("conversation", "prompt", "max_tool_calls")
 
 
-def read_response(document: JsonObject, served: Served, settings: Settings) -> Call:
+def read_response(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
     """A responses request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(ResponsesBody, document, served, *_REFUSED)
+    body = read_fields(ResponsesBody, document, model, *_REFUSED)
     _refuse(body)
     functions, left_out = flat_tools(body.tools)
     tools, ignored = offered_tools(functions, body.tool_choice)
-    word = reasoning_word((body.reasoning or {}).get("effort"), served, settings, "reasoning.effort")
+    word = reasoning_word((body.reasoning or {}).get("effort"), model, settings, "reasoning.effort")
     messages = conversation(chat_messages(body.input, body.instructions))
-    prompt = served.render(messages, tools, word)
-    sampling = sampling_params(body, served)
-    engine = engine_params(len(prompt.tokens), body.max_output_tokens, served, settings, "max_output_tokens")
-    tally = Tally.of(prompt, served, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
-    writer = ResponsesWriter(Heading(served.name, "resp_"), tally, _echo(body))
+    prompt = model.render(messages, tools, word)
+    sampling = sampling_params(body, model)
+    engine = engine_params(len(prompt.tokens), body.max_output_tokens, model, settings, "max_output_tokens")
+    tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
+    writer = ResponsesWriter(Heading(model.name, "resp_"), tally, _echo(body))
     if (body.reasoning or {}).get("summary") or (body.reasoning or {}).get("generate_summary"):
         ignored = (*ignored, "reasoning.summary")
     request = Request(prompt, sampling, engine, TextParams(tools=tools))
-    return Call(answering(request), writer, bool(body.stream), (*unread(body), *ignored, *left_out))
+    return Prepared(answering(request), writer, bool(body.stream), (*unread(body), *ignored, *left_out))
 
 
 def _refuse(body: ResponsesBody) -> None:

@@ -1,10 +1,8 @@
-"""Bodies of the generating routes' requests. Says which types a field has, not what it does."""
+"""Bodies of OpenAI's requests. Says which types a field has, not what it does."""
 
 from pydantic import BaseModel, ConfigDict
 
-from dflash2_mlx.server.fields import Fields
-
-Object = dict[str, object]
+from dflash2_mlx.server.fields import Fields, Object
 
 
 class StreamOptions(BaseModel):
@@ -49,24 +47,6 @@ class CompletionBody(CompletionFields):
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
-
-
-class CountBody(Fields):
-    """`POST /v1/messages/count_tokens`."""
-
-    messages: list[Object]
-    system: str | list[Object] | None = None
-    tools: list[Object] | None = None
-    tool_choice: Object | None = None
-    thinking: Object | None = None
-    output_config: Object | None = None
-
-
-class MessagesBody(CountBody):
-    """`POST /v1/messages`."""
-
-    max_tokens: int
-    stop_sequences: list[str] | None = None
 
 
 class ResponsesBody(Fields):

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from dflash2_mlx.server.body import directly_inside
-from dflash2_mlx.server.conversation import Message, part_text
+from dflash2_mlx.server.chat_messages import Message, part_text
 from dflash2_mlx.server.errors import invalid, unsupported
-from dflash2_mlx.server.tools import Tool
+from dflash2_mlx.server.openai.tool_choice import Tool
 
 # Claude Code's line about the client, another one in every request: it would defeat the prefix cache.
 _BILLING = "x-anthropic-billing-header"

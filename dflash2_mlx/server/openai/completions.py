@@ -6,56 +6,56 @@ from typing import TYPE_CHECKING, cast
 from dflash2_mlx.config import MAX_TOP_LOGPROBS, TextParams
 from dflash2_mlx.events import Delta, Finished, Round, TokenLogprob
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chunks import ChunkWriter, numbers_of, only_one
-from dflash2_mlx.server.dialect import Call, Heading, answering
+from dflash2_mlx.server.dialect import Heading, Prepared, answering
 from dflash2_mlx.server.errors import invalid, unsupported
 from dflash2_mlx.server.fields import engine_params, read_fields, sampling_params, stops, unread
-from dflash2_mlx.server.logprobs import completion_logprobs
-from dflash2_mlx.server.numbers import Tally
-from dflash2_mlx.server.schemas import CompletionBody
-from dflash2_mlx.server.served import Served
-from dflash2_mlx.server.settings import Settings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.openai.bodies import CompletionBody
+from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
+from dflash2_mlx.server.openai.logprobs import completion_logprobs
+from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.sse import Frame
+from dflash2_mlx.server.usage import Tally
 from dflash2_mlx.text.prompt import Prompt
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
 
-def read_completion(document: JsonObject, served: Served, settings: Settings) -> Call:
+def read_completion(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
     """A completion request, tokenised and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(CompletionBody, document, served)
+    body = read_fields(CompletionBody, document, model)
     only_one(body.n)
     for name, asked in (("echo", body.echo), ("suffix", body.suffix), ("best_of", (body.best_of or 1) > 1)):
         if asked:
             raise unsupported(name, "the text is continued once, and only the continuation is returned. Drop it.")
     if body.logprobs is not None and not 0 <= body.logprobs <= MAX_TOP_LOGPROBS:
         raise invalid(f"logprobs is {body.logprobs}. Give 0 to {MAX_TOP_LOGPROBS}.", "logprobs")
-    prompt = served.raw(_prompt(body.prompt, served))
-    sampling = sampling_params(body, served, body.logprobs)
-    engine = engine_params(len(prompt.tokens), body.max_tokens, served, settings)
-    writer = CompletionWriter(Heading(served.name, "cmpl-"), Tally.of(prompt, served), served, body)
+    prompt = model.raw(_prompt(body.prompt, model))
+    sampling = sampling_params(body, model, body.logprobs)
+    engine = engine_params(len(prompt.tokens), body.max_tokens, model, settings)
+    writer = CompletionWriter(Heading(model.name, "cmpl-"), Tally.of(prompt, model), model, body)
     text = TextParams(stop=stops(body.stop), raw=True)
-    return Call(answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream), unread(body))
+    return Prepared(answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream), unread(body))
 
 
-def _prompt(given: str | list[str] | list[int] | list[list[int]], served: Served) -> Prompt:
+def _prompt(given: str | list[str] | list[int] | list[list[int]], model: ServedModel) -> Prompt:
     """The one prompt. Raises: ApiError 400 for several, PromptError for an empty one."""
     if isinstance(given, list) and given and not isinstance(given[0], int):
         if len(given) > 1:
             raise unsupported("prompt", f"it is a list of {len(given)} prompts. Send one at a time.")
         given = given[0]
     if isinstance(given, str):
-        served.check_length(given)
-        return served.chat.raw(given)
+        model.check_length(given)
+        return model.chat.raw(given)
     if not given:
         raise invalid("prompt is empty: there is nothing to continue. Give some text.", "prompt")
     tokens = cast(list[int], given)
-    outside = [token for token in tokens if not 0 <= token < served.vocab_size]
+    outside = [token for token in tokens if not 0 <= token < model.vocab_size]
     if outside:
-        message = f"prompt holds token {str(outside[0])[:40]}, which is none of 0 to {served.vocab_size - 1}."
+        message = f"prompt holds token {str(outside[0])[:40]}, which is none of 0 to {model.vocab_size - 1}."
         raise invalid(message, "prompt")
     return Prompt(tuple(tokens), "answer")
 
@@ -89,5 +89,5 @@ class CompletionWriter(ChunkWriter):
         return {**frames[0].data, **numbers_of(frames), "choices": [choice]}
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, object]:
-        shape, self._offset = completion_logprobs(entries, self._served.token_bytes, self._offset)
+        shape, self._offset = completion_logprobs(entries, self._model.token_bytes, self._offset)
         return shape

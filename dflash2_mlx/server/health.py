@@ -1,4 +1,4 @@
-"""What the server says of itself: health, status, models. Reads the desk, changes nothing."""
+"""What the server says of itself: health, status, models. Reads their state, changes nothing."""
 
 import time
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from starlette.responses import JSONResponse, Response
 
 from dflash2_mlx import __version__
 from dflash2_mlx.server.errors import ApiError
-from dflash2_mlx.server.exchange import Desk
-from dflash2_mlx.server.served import Kept, Served
+from dflash2_mlx.server.model import Kept, ServedModel
+from dflash2_mlx.server.state import ServerState
 
 _TROUBLE = {"failed": "engine_dead", "dead": "engine_dead", "stopped": "stopping", "loading": "loading"}
 
 
-class Status:
+class Health:
     """The endpoints that only look."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
 
     async def live(self, request: Request) -> Response:
         """200 as long as the event loop turns."""
@@ -26,19 +26,19 @@ class Status:
 
     async def health(self, request: Request) -> Response:
         """200 where requests are answered; else 503 and why."""
-        worker = self._desk.worker
+        worker = self._state.worker
         word = "stalled" if worker.stalled else _TROUBLE.get(worker.state, "ok")
         document: dict[str, object] = {"status": word, "version": __version__}
         if worker.error is not None:
             document["reason"] = f"{type(worker.error).__name__}: {worker.error}"
         if word == "ok":
-            document["model"] = self._desk.served().name
+            document["model"] = self._state.model().name
             return JSONResponse(document)
         return JSONResponse(document, 503, {"Retry-After": "2"} if word == "loading" else None)
 
     async def status(self, request: Request) -> Response:
         """Counters since the start, in oMLX's names."""
-        worker, totals = self._desk.worker, self._desk.totals
+        worker, totals = self._state.worker, self._state.totals
         return JSONResponse(
             {
                 "status": worker.state,
@@ -49,7 +49,7 @@ class Status:
                 "cancelled_requests": totals.cancelled,
                 "active_requests": worker.active,
                 "waiting_requests": worker.waiting,
-                "open_requests": self._desk.open,
+                "open_requests": self._state.open,
                 "max_queue": worker.max_queue,
                 "total_prompt_tokens": totals.prompt_tokens,
                 "total_completion_tokens": totals.completion_tokens,
@@ -59,51 +59,51 @@ class Status:
                 "avg_generation_tps": _share(totals.completion_tokens, totals.decode_s),
                 "draft_acceptance": _share(totals.accepted, totals.drafted),
                 "rounds": totals.rounds,
-                **_model(worker.opened.served if worker.opened else None),
+                **_model(worker.opened.model if worker.opened else None),
                 **_cache(worker.opened.kept if worker.opened else Kept()),
             }
         )
 
     async def models(self, request: Request) -> Response:
         """OpenAI's list of models: the one."""
-        served = self._desk.served()
-        return JSONResponse({"object": "list", "data": [self._entry(served)]})
+        model = self._state.model()
+        return JSONResponse({"object": "list", "data": [self._entry(model)]})
 
     async def model(self, request: Request) -> Response:
         """One model by name; 404 for any other."""
-        served, name = self._desk.served(), request.path_params["name"]
-        if name not in served.names:
+        model, name = self._state.model(), request.path_params["name"]
+        if name not in model.names:
             raise ApiError(404, "model_not_found", f"the model {name[:200]!r} is not served here.", "model")
-        return JSONResponse(self._entry(served))
+        return JSONResponse(self._entry(model))
 
     async def models_status(self, request: Request) -> Response:
         """The models with what is loaded, in oMLX's form."""
-        served = self._desk.served()
-        entry = {"id": served.name, "loaded": True, "pinned": True, "max_context_window": served.context}
-        return JSONResponse({"models": [{**entry, **_model(served)}]})
+        model = self._state.model()
+        entry = {"id": model.name, "loaded": True, "pinned": True, "max_context_window": model.context}
+        return JSONResponse({"models": [{**entry, **_model(model)}]})
 
-    def _entry(self, served: Served) -> dict[str, object]:
-        created = int(self._desk.totals.started)
-        entry = {"id": served.name, "object": "model", "created": created, "owned_by": "dflash2-mlx"}
-        return {**entry, "max_model_len": served.context, "context_length": served.context, "draft": served.draft_name}
+    def _entry(self, model: ServedModel) -> dict[str, object]:
+        created = int(self._state.totals.started)
+        entry = {"id": model.name, "object": "model", "created": created, "owned_by": "dflash2-mlx"}
+        return {**entry, "max_model_len": model.context, "context_length": model.context, "draft": model.draft_name}
 
 
-def _model(served: Served | None) -> Mapping[str, object]:
-    if served is None:
+def _model(model: ServedModel | None) -> Mapping[str, object]:
+    if model is None:
         return {"model": None, "model_memory_used": 0}
-    off = served.speculation_off
+    off = model.speculation_off
     return {
-        "model": served.name,
-        "draft": served.draft_name,
-        "context_length": served.context,
-        "model_memory_used": served.weight_bytes,
+        "model": model.name,
+        "draft": model.draft_name,
+        "context_length": model.context,
+        "model_memory_used": model.weight_bytes,
         "effective_engine": "plain" if off else "dflash2",
-        "dflash_requested": served.draft_name is not None,
+        "dflash_requested": model.draft_name is not None,
         "dflash_active": off is None,
         "dflash_fallback_reason": off,
-        "block_size": served.block_size,
-        "block_size_reason": served.block_size_reason,
-        "reasoning_levels": dict(served.chat.levels),
+        "block_size": model.block_size,
+        "block_size_reason": model.block_size_reason,
+        "reasoning_levels": dict(model.chat.levels),
     }
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from dflash2_mlx.server.conversation import Message, content_text
+from dflash2_mlx.server.chat_messages import Message, content_text
 from dflash2_mlx.server.errors import invalid, unsupported
-from dflash2_mlx.server.tools import Tool
+from dflash2_mlx.server.openai.tool_choice import Tool
 
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
