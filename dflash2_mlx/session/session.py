@@ -19,7 +19,6 @@ from dflash2_mlx.loading.load import Pair, block_size_of
 from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.statistics import Setting, Stats
-from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.messages import user_message
 from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import Prompt
@@ -167,9 +166,7 @@ class _Answer:
         ends = request.engine.end_tokens or pair.end_tokens
         rows = None if self._policy else block.rows
         self._engine = replace(request.engine, block_size=rows, end_tokens=ends)
-        tools = list(request.text.tools)
-        channels = Channels.plain() if request.text.raw else Channels(pair.tokenizer, start=prompt.channel, tools=tools)
-        self._text = TextPipeline.reading(pair.tokenizer, channels, stop=request.text.stop, end_tokens=ends)
+        self._text = TextPipeline.answering(pair.tokenizer, prompt, request.text, ends)
         self._stats = Stats(prompt_tokens=len(prompt.tokens))
 
     def run(self) -> Iterator[Event]:

@@ -10,25 +10,28 @@ from dflash2_mlx.text.messages import Message
 
 _SHORTEST_HEAD = 16  # a shorter one is sooner run again than kept
 _LEADING = ("system", "developer")
-_ANSWER: Message = {"role": "assistant", "content": "a"}
 # first user turns that begin unlike each other, one with a line end that may merge with the one before it
 _TURNS: tuple[Message, ...] = tuple({"role": "user", "content": text} for text in ("a", "1", "\n\nb"))
 
 
 def boundaries(
-    messages: Sequence[Message], tokens: Sequence[int], render: Callable[[Sequence[Message]], Sequence[int] | None]
+    messages: Sequence[Message],
+    answered: Sequence[Sequence[Message]],
+    tokens: Sequence[int],
+    render: Callable[[Sequence[Message]], Sequence[int] | None],
 ) -> tuple[int, ...]:
     """Numbers of leading `tokens`, ascending, at which prompts after `messages` are likely to branch off.
 
     They are: after the leading system messages and tools, where there are any; before the answer to these messages.
-    tokens: what `messages` render to. render: ids of other messages, None where the template refuses them.
+    answered: the messages with some answers. tokens: what `messages` render to. render: ids of other messages, None
+    where the template refuses them.
     """
     leading = [message for message in messages if message.get("role") in _LEADING]
     head = min(_shared(tokens, render([*leading, turn])) for turn in _TURNS)
     found = {head} if head >= _SHORTEST_HEAD else set()
-    for later in ([*messages, _ANSWER], [*messages, _ANSWER, _TURNS[0]]):
-        found.add(_shared(tokens, render(later)))
-    return tuple(sorted(place for place in found if 0 < place < len(tokens)))
+    for after in ([], [_TURNS[0]]):
+        found.add(min(_shared(tokens, render([*later, *after])) for later in answered))
+    return tuple(sorted({min(place, len(tokens) - 1) for place in found} - {0}))
 
 
 def _shared(tokens: Sequence[int], other: Sequence[int] | None) -> int:

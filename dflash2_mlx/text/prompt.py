@@ -7,6 +7,7 @@ from typing import Protocol
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
 from dflash2_mlx.text.boundaries import boundaries
+from dflash2_mlx.text.continuing import MARK, answered, open_turns
 from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
 from dflash2_mlx.text.tags import STATES, Tool, Transitions
@@ -24,6 +25,8 @@ class TemplateTokenizer(Protocol):
     @property
     def think_start(self) -> str | None: ...
     @property
+    def think_end(self) -> str | None: ...
+    @property
     def response_transitions(self) -> Transitions: ...
 
     def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]: ...
@@ -39,11 +42,22 @@ class Prompt:
     """The ids to prefill, and the channel that the first generated text belongs to.
 
     boundaries: numbers of leading tokens that a later prompt is likely to share: the system prompt, this turn.
+    continued: the prompt ends inside an answer, which goes on.
     """
 
     tokens: tuple[int, ...]
     channel: Channel
     boundaries: tuple[int, ...] = ()
+    continued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """A prompt as text."""
+
+    text: str
+    channel: Channel
+    continued: bool
 
 
 class ChatFormat:
@@ -68,16 +82,20 @@ class ChatFormat:
     def render(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
     ) -> Prompt:
-        """The prompt for the next assistant turn.
+        """The prompt for the next assistant turn, or for the rest of the last one.
+
+        A last message of the assistant's with text and without tool calls goes on: the prompt ends right behind its
+        text, of which nothing is trimmed at the end. Text in a think tag that is still open is reasoning, and so is
+        the reasoning of a message without other text.
 
         Raises: PromptError for messages that cannot be read, TemplateError if the template refuses them,
         UsageError for a reasoning word that it cannot express.
         """
-        text = self.render_text(messages, tools=tools, reasoning=reasoning)
-        tokens = self._encode(text, add_special_tokens=False)
+        rendered = self._render(messages, tools, reasoning)
+        tokens = self._encode(rendered.text, add_special_tokens=False)
         if not tokens:
             raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
-        return Prompt(tuple(tokens), "reasoning" if text.rstrip().endswith(self._openings) else "answer")
+        return Prompt(tuple(tokens), rendered.channel, continued=rendered.continued)
 
     def render_for_reuse(
         self,
@@ -101,20 +119,36 @@ class ChatFormat:
             except (PromptError, TemplateError):  # a template may refuse what is only tried
                 return None
 
-        return replace(prompt, boundaries=boundaries(messages, prompt.tokens, other))
+        plain = plain_messages(messages)
+        return replace(prompt, boundaries=boundaries(plain, answered(plain, prompt.continued), prompt.tokens, other))
 
     def render_text(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
     ) -> str:
         """The text that `render` tokenises. Raises: as `render`."""
+        return self._render(messages, tools, reasoning).text
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] | None, reasoning: str | None) -> _Rendered:
         if not self._tokenizer.has_chat_template:
             raise TemplateError("this model has no chat template, so it cannot chat. Use a raw prompt (`--raw`).")
         plain = plain_messages(messages)
         settings = self._levels.settings(reasoning)
+        turns = open_turns(plain[-1], self._tokenizer.think_start, self._tokenizer.think_end)
         try:
-            return self._apply(plain, tools, settings)
+            if not turns:
+                text = self._apply(plain, tools, settings)
+                return _Rendered(text, "reasoning" if text.rstrip().endswith(self._openings) else "answer", False)
+            for turn in turns:
+                open_end = {**settings, "add_generation_prompt": False}
+                text, mark, _ = self._apply([*plain[:-1], turn.message], tools, open_end).rpartition(MARK)
+                if mark and text.endswith(turn.ending):
+                    return _Rendered(text, turn.channel, True)
         except Exception as error:  # a template fails as jinja, as Python, or in its own words
             raise TemplateError(_refusal(error, plain)) from error
+        raise TemplateError(
+            "the last message is the assistant's, and this model's chat template does not write its text as it is, "
+            "so the answer cannot go on from it. End the messages with a user message."
+        )
 
     def raw(self, text: str) -> Prompt:
         """`text` without any template, with the special tokens that the tokenizer adds by itself.
@@ -137,7 +171,7 @@ class ChatFormat:
     def _apply(self, messages: list[dict[str, object]], tools: Sequence[Tool] | None, settings: Settings) -> str:
         offered = [dict(tool) for tool in tools] if tools else None
         return self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, tools=offered, **settings
+            messages, tokenize=False, tools=offered, **{"add_generation_prompt": True, **settings}
         )
 
 
