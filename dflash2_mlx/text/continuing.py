@@ -1,13 +1,11 @@
-"""A last message of the assistant's that goes on: what of it is open, and what it may grow to. Knows no template."""
+"""A last message of the assistant's that goes on: what of it is open. Knows no template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dflash2_mlx.events import Channel
-from dflash2_mlx.text.messages import Message
 
 MARK = "the9text7goes5on3here"  # put where an answer goes on; nothing that a template would trim or escape
-_LONGEST_WORD = 32  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +33,6 @@ def open_turns(message: Mapping[str, object], think_start: str | None, think_end
     if thought or not opening or before.strip() or last != content:
         return [turn]
     return [_thinking(message, thinking), OpenTurn(turn.message, turn.ending, "reasoning")]
-
-
-def answered(messages: Sequence[Message], continued: bool) -> list[list[Message]]:
-    """`messages` with answers that begin unlike each other.
-
-    continued: the last message goes on. Its last word is left out, as its tokens depend on what follows it.
-    """
-    if not continued:
-        return [[*messages, {"role": "assistant", "content": "a"}]]
-    last = messages[-1]
-    key = "content" if str(last["content"]).strip() else "reasoning_content"
-    text = str(last[key]).rstrip()
-    words = text[-_LONGEST_WORD:].rsplit(None, 1)
-    kept = text[:-_LONGEST_WORD] + (words[0] if len(words) == 2 else "")
-    return [[*messages[:-1], {**last, key: kept + more}] for more in (" a", "\n\nb")]
 
 
 def _thinking(message: Mapping[str, object], thought: str) -> OpenTurn:

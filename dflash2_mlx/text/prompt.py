@@ -7,7 +7,8 @@ from typing import Protocol
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
 from dflash2_mlx.text.boundaries import boundaries
-from dflash2_mlx.text.continuing import MARK, answered, open_turns
+from dflash2_mlx.text.continuing import MARK, open_turns
+from dflash2_mlx.text.markers import EncodingTokenizer, Markers, Written
 from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
 from dflash2_mlx.text.tags import STATES, Tool, Transitions
@@ -15,7 +16,7 @@ from dflash2_mlx.text.tags import STATES, Tool, Transitions
 PROBE: Sequence[Message] = ({"role": "user", "content": "Hello"},)
 
 
-class TemplateTokenizer(Protocol):
+class TemplateTokenizer(EncodingTokenizer, Protocol):
     """What is used of an mlx-lm TokenizerWrapper."""
 
     @property
@@ -27,9 +28,11 @@ class TemplateTokenizer(Protocol):
     @property
     def think_end(self) -> str | None: ...
     @property
+    def tool_call_start(self) -> str | None: ...
+    @property
+    def tool_call_end(self) -> str | None: ...
+    @property
     def response_transitions(self) -> Transitions: ...
-
-    def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]: ...
 
     # The keywords end in whatever settings a template reads.
     def apply_chat_template(
@@ -53,7 +56,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """A prompt as text."""
+    """A prompt as the template wrote it, with placeholders for markers that it did not write."""
 
     text: str
     channel: Channel
@@ -67,10 +70,13 @@ class ChatFormat:
         self._tokenizer = tokenizer
         starts = [tag for edges in tokenizer.response_transitions.values() for tag, to in edges if _reasons(to)]
         self._openings = tuple(tag for tag in (tokenizer.think_start, *starts) if tag)
-        source = tokenizer.chat_template
+        template = tokenizer.chat_template
+        source = template if isinstance(template, str) else ""
+        calls = (tokenizer.tool_call_start, tokenizer.tool_call_end)
+        self._markers = Markers(tokenizer, source, {t for t in (*self._openings, tokenizer.think_end, *calls) if t})
         self._levels = ReasoningLevels(
-            lambda settings: self._apply(plain_messages(PROBE), None, settings),
-            source=source if isinstance(source, str) else "",
+            lambda settings: self._apply(PROBE, None, settings),
+            source=source,
             thinks=bool(self._openings),
         )
 
@@ -91,11 +97,7 @@ class ChatFormat:
         Raises: PromptError for messages that cannot be read, TemplateError if the template refuses them,
         UsageError for a reasoning word that it cannot express.
         """
-        rendered = self._render(messages, tools, reasoning)
-        tokens = self._encode(rendered.text, add_special_tokens=False)
-        if not tokens:
-            raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
-        return Prompt(tuple(tokens), rendered.channel, continued=rendered.continued)
+        return self._prompt(self._render(messages, tools, reasoning))
 
     def render_for_reuse(
         self,
@@ -109,38 +111,40 @@ class ChatFormat:
 
         most: a prompt of more tokens gets none, since it will be refused.
         """
-        prompt = self.render(messages, tools=tools, reasoning=reasoning)
+        rendered = self._render(messages, tools, reasoning)
+        prompt = self._prompt(rendered)
         if most is not None and len(prompt.tokens) > most:
             return prompt
+        written = Written(self._markers, rendered.text, prompt.tokens)
 
-        def other(later: Sequence[Message]) -> Sequence[int] | None:
+        def shared(later: Sequence[Message]) -> int:
             try:
-                return self.render(later, tools=tools, reasoning=reasoning).tokens
+                return written.shared(self._render(later, tools, reasoning).text)
             except (PromptError, TemplateError):  # a template may refuse what is only tried
-                return None
+                return 0
 
-        plain = plain_messages(messages)
-        return replace(prompt, boundaries=boundaries(plain, answered(plain, prompt.continued), prompt.tokens, other))
+        places = boundaries(plain_messages(messages), continued=prompt.continued, shared=shared)
+        return replace(prompt, boundaries=tuple(sorted({min(n, len(prompt.tokens) - 1) for n in places} - {0})))
 
     def render_text(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None, reasoning: str | None = None
     ) -> str:
         """The text that `render` tokenises. Raises: as `render`."""
-        return self._render(messages, tools, reasoning).text
+        return self._markers.show(self._render(messages, tools, reasoning).text)
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Tool] | None, reasoning: str | None) -> _Rendered:
         if not self._tokenizer.has_chat_template:
             raise TemplateError("this model has no chat template, so it cannot chat. Use a raw prompt (`--raw`).")
-        plain = plain_messages(messages)
         settings = self._levels.settings(reasoning)
+        plain, offered = self._markers.hide(plain_messages(messages), tools)
         turns = open_turns(plain[-1], self._tokenizer.think_start, self._tokenizer.think_end)
         try:
             if not turns:
-                text = self._apply(plain, tools, settings)
+                text = self._apply(plain, offered, settings)
                 return _Rendered(text, "reasoning" if text.rstrip().endswith(self._openings) else "answer", False)
             for turn in turns:
                 open_end = {**settings, "add_generation_prompt": False}
-                text, mark, _ = self._apply([*plain[:-1], turn.message], tools, open_end).rpartition(MARK)
+                text, mark, _ = self._apply([*plain[:-1], turn.message], offered, open_end).rpartition(MARK)
                 if mark and text.endswith(turn.ending):
                     return _Rendered(text, turn.channel, True)
         except Exception as error:  # a template fails as jinja, as Python, or in its own words
@@ -157,29 +161,35 @@ class ChatFormat:
         """
         if not text.strip():
             raise PromptError(EMPTY_PROMPT)
-        return Prompt(tuple(self._encode(text, add_special_tokens=True)), "answer")
+        _check_text(text)
+        return Prompt(tuple(self._tokenizer.encode(text, add_special_tokens=True)), "answer")
 
-    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise PromptError(
-                f"the prompt is not UTF-8 text: it holds {text[error.start]!a}, half a character. Convert it first."
-            ) from None
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    def _prompt(self, rendered: _Rendered) -> Prompt:
+        _check_text(rendered.text)
+        tokens = self._markers.encode(rendered.text)
+        if not tokens:
+            raise PromptError("the chat template made an empty prompt of these messages. Use a raw prompt (`--raw`).")
+        return Prompt(tuple(tokens), rendered.channel, continued=rendered.continued)
 
-    def _apply(self, messages: list[dict[str, object]], tools: Sequence[Tool] | None, settings: Settings) -> str:
-        offered = [dict(tool) for tool in tools] if tools else None
-        return self._tokenizer.apply_chat_template(
-            messages, tokenize=False, tools=offered, **{"add_generation_prompt": True, **settings}
-        )
+    def _apply(self, messages: Sequence[Message], tools: Sequence[Tool] | None, settings: Settings) -> str:
+        given = {"add_generation_prompt": True, "tools": tools, **settings}
+        return self._tokenizer.apply_chat_template([dict(message) for message in messages], tokenize=False, **given)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"the prompt is not UTF-8 text: it holds {text[error.start]!a}, half a character. Convert it first."
+        ) from None
 
 
 def _reasons(state: str) -> bool:
     return STATES.get(state) == "reasoning"
 
 
-def _refusal(error: Exception, messages: list[dict[str, object]]) -> str:
+def _refusal(error: Exception, messages: Sequence[Message]) -> str:
     """The template's reason in one line, and what to do next."""
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return f"the chat template refused these messages: {reason}. {_advice([str(m['role']) for m in messages])}"
