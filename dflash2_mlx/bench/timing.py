@@ -17,7 +17,6 @@ from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.session.session import Request, Session, render
 from dflash2_mlx.targets.base import LayeredTarget
-from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.pipeline import TextPipeline
 
 
@@ -81,8 +80,7 @@ def measure_parts(pair: Pair, request: Request) -> Parts:
 def text_seconds(pair: Pair, request: Request, rounds: list[Round]) -> float:
     """Seconds that turning these rounds into text takes, done once more by itself."""
     prompt, ends = render(pair, request), request.engine.end_tokens or pair.end_tokens
-    channels = Channels(pair.tokenizer, start=prompt.channel, tools=list(request.text.tools))
-    text = TextPipeline.reading(pair.tokenizer, channels, stop=request.text.stop, end_tokens=ends)
+    text = TextPipeline.answering(pair.tokenizer, prompt, request.text, ends)
     began = time.perf_counter()
     for done in rounds[1:]:
         text.push(done.tokens)

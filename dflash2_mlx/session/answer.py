@@ -18,7 +18,6 @@ from dflash2_mlx.session.known import block_size_for, known_of
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.request import Request
 from dflash2_mlx.session.statistics import Stats
-from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import Prompt
 
@@ -42,9 +41,7 @@ class Answer:
         self._task = Task(prompt.tokens, sampling, engine)
         self._room = self._task.room(pair.target.context_limit)
         self._committed: list[int] = []
-        channels = Channels(pair.tokenizer, start=prompt.channel, tools=list(text.tools))
-        channels = Channels.plain() if text.raw else channels
-        self._text = TextPipeline.reading(pair.tokenizer, channels, stop=text.stop, end_tokens=ends)
+        self._text = TextPipeline.answering(pair.tokenizer, prompt, text, ends)
         self._stats = Stats(prompt_tokens=len(prompt.tokens))
 
     def run(self) -> Iterator[Event]:

@@ -27,21 +27,29 @@ class Channels:
     Newlines next to the think tags belong to the tags, and so do newlines between two tool calls. A call that
     cannot be read, names a function that is not among `tools` or is cut off comes back as answer, tags included.
     Without `tools`, tool tags are plain answer text.
+    continued: the answer began in the prompt; what comes first is the middle of it.
     """
 
-    def __init__(self, tokenizer: TaggedTokenizer, *, start: Channel, tools: Sequence[Tool] | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: TaggedTokenizer,
+        *,
+        start: Channel,
+        tools: Sequence[Tool] | None = None,
+        continued: bool = False,
+    ) -> None:
         self._parser = tokenizer.tool_parser
         self._tools = tuple(tools or ())
-        self._grammar = grammar(tokenizer, start, calls=bool(self._tools and self._parser))
+        self._grammar = grammar(tokenizer, start, calls=bool(self._tools and self._parser), continued=continued)
         self._state: State = self._grammar.initial
         self._endless_call = not tokenizer.tool_call_end  # such a call runs to the end of the output
         self._buffer = ""  # may be the beginning of a tag
         self._call: list[str] = []  # the raw text of an unfinished call, opening tag first
         self._header = ""
         self._newlines = ""  # held until it is known whether text or a tag follows
-        self._fresh = self._state == "reasoning"  # newlines met now are dropped
+        self._fresh = self._state == "reasoning" and not continued  # newlines met now are dropped
         self._after_call = False
-        self._spoken = False
+        self._spoken = continued
 
     @classmethod
     def plain(cls) -> "Channels":

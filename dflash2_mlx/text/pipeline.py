@@ -1,9 +1,17 @@
 """Tokens in, readable events out: decoder, stop strings and channels in a row. Knows nothing of the engine."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from dflash2_mlx.config import TextParams
 from dflash2_mlx.text.channels import Channels, TextEvent, append_merged
+from dflash2_mlx.text.prompt import Prompt
 from dflash2_mlx.text.stream import DecodingTokenizer, StopMatcher, TokenDecoder
+from dflash2_mlx.text.tags import TaggedTokenizer
+
+
+class ReadingTokenizer(DecodingTokenizer, TaggedTokenizer, Protocol):
+    """What is read of a tokenizer to tell its answers apart."""
 
 
 class TextPipeline:
@@ -27,6 +35,16 @@ class TextPipeline:
     ) -> "TextPipeline":
         """A pipeline whose decoder lets through the tags that `channels` reads."""
         return cls(TokenDecoder(tokenizer, tags=channels.tags), StopMatcher(stop), channels, end_tokens)
+
+    @classmethod
+    def answering(
+        cls, tokenizer: ReadingTokenizer, prompt: Prompt, text: TextParams, end_tokens: frozenset[int]
+    ) -> "TextPipeline":
+        """A pipeline for what is generated behind `prompt`."""
+        channels = Channels.plain()
+        if not text.raw:
+            channels = Channels(tokenizer, start=prompt.channel, tools=text.tools, continued=prompt.continued)
+        return cls.reading(tokenizer, channels, stop=text.stop, end_tokens=end_tokens)
 
     @property
     def stopped(self) -> str | None:

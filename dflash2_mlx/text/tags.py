@@ -76,13 +76,15 @@ class Grammar:
         return {edge.tag: edge for edge in self.edges if edge.source == state}
 
 
-def grammar(tokenizer: TaggedTokenizer, start: Channel, calls: bool) -> Grammar:
+def grammar(tokenizer: TaggedTokenizer, start: Channel, calls: bool, continued: bool = False) -> Grammar:
     """The grammar of an answer that starts in channel `start`; `calls`: whether tool calls are read.
+
+    continued: the answer has begun in the prompt, so that it has its header behind it and opens no reasoning.
 
     No edge leads from reasoning into a tool call, and reasoning opens only at the very beginning.
     """
     edges = (*_think_edges(tokenizer), *_format_edges(tokenizer, calls), *_call_edges(tokenizer, calls))
-    return Grammar(_initial(tokenizer, start), tuple(edge for edge in edges if edge.tag))
+    return Grammar(start if continued else _initial(tokenizer, start), tuple(edge for edge in edges if edge.tag))
 
 
 def _initial(tokenizer: TaggedTokenizer, start: Channel) -> State:

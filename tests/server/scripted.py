@@ -17,7 +17,6 @@ from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from dflash2_mlx.session.session import Event, Request
 from dflash2_mlx.session.statistics import Setting, Stats
-from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import ChatFormat
 from dflash2_mlx.text.stream import TokenBytes
@@ -60,12 +59,7 @@ class ScriptedSession:
 
     def _answer(self, request: Request) -> Iterator[Event]:
         prompt, text = request.prompt, request.text
-        channels = (
-            Channels.plain()
-            if text.raw
-            else Channels(self.tokenizer, start=prompt.channel, tools=[dict(tool) for tool in text.tools])
-        )
-        pipeline = TextPipeline.reading(self.tokenizer, channels, stop=text.stop, end_tokens=frozenset({END}))
+        pipeline = TextPipeline.answering(self.tokenizer, prompt, text, frozenset({END}))
         stats = Stats(prompt_tokens=len(prompt.tokens))
         for step in range(self.prefill_steps):
             time.sleep(self.pace_s)

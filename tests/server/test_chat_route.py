@@ -49,6 +49,14 @@ def test_every_optional_field_may_be_null(client, ask):
     assert "X-DFlash2-Ignored-Params" not in client.chat(**dict.fromkeys(NULLABLE)).headers
 
 
+def test_an_answer_goes_on_from_a_last_message_of_the_assistants(ask, session):
+    session.text = "still</think>So"
+    thinking = [*USER, {"role": "assistant", "content": "", "reasoning_content": "I "}]
+    request, reply = ask(messages=thinking)
+    assert session.tokenizer.decode(list(request.prompt.tokens)).endswith("<think>\nI ")
+    assert reply["choices"][0]["message"] == {"role": "assistant", "content": "So", "reasoning_content": "still"}
+
+
 def test_sampling_fields_reach_the_engine(ask):
     given = {
         "temperature": 0.5,

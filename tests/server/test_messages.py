@@ -43,6 +43,13 @@ def test_nothing_said_of_thinking_means_none(ask, session):
     assert "Think briefly." in prompt_text(ask(output_config={"effort": "low"})[0], session)
 
 
+def test_an_answer_goes_on_from_a_last_message_of_the_assistants(ask, session):
+    session.text = "wer."
+    request, message = ask([*USER, {"role": "assistant", "content": "The ans"}], thinking=ENABLED)
+    assert prompt_text(request, session).endswith("</think>\n\nThe ans")
+    assert message["content"] == [{"type": "text", "text": "wer."}]
+
+
 def test_max_tokens_is_required_and_ends_with_its_reason(client, ask, session):
     reply = client.post(MESSAGES, {"messages": USER})
     assert reply.status_code == 400 and reply.json()["type"] == "error"

@@ -163,13 +163,14 @@ def test_a_second_answer_on_a_pair_that_is_answering_is_refused_and_the_first_go
 
 
 def test_a_prompt_beyond_the_context_is_tokenised_once(pair, monkeypatch):
-    texts, render = [], pair.chat.render_text
+    texts, tokenizer = [], pair.tokenizer._tokenizer
+    encode = tokenizer.encode
 
-    def counted(*args, **settings):
-        texts.append(render(*args, **settings))
-        return texts[-1]
+    def counted(text, **settings):
+        texts.append(text)
+        return encode(text, **settings)
 
-    monkeypatch.setattr(pair.chat, "render_text", counted)
+    monkeypatch.setattr(tokenizer, "encode", counted)
     with pytest.raises(PromptError, match="too long"):
         next(Session(pair, cache_bytes=1).stream(Request("word " * 2000, SamplingParams())))
     assert len(texts) == 1

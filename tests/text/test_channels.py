@@ -115,6 +115,17 @@ def test_without_tools_the_tags_are_text():
     assert letters(CALL, tools=[]) == [answer(CALL)]
 
 
+def test_an_answer_that_goes_on_is_in_its_middle():
+    def first(text, start="answer", tokenizer=QWEN):
+        channels = Channels(tokenizer, start=start, tools=TOOLS, continued=True)
+        return [*channels.push(text), *channels.flush()]
+
+    assert first("<think>x") == [answer("<think>x")]
+    assert first("\nso</think>\n\nyes", "reasoning") == [reasoning("\nso"), answer("yes")]
+    assert first("wer<|eom|>", tokenizer=MUSE) == [answer("wer")]
+    assert first(CALL) == [ToolCall("f", '{"x": 1}', CALL)]
+
+
 def test_a_plain_reader_takes_everything_as_answer():
     channels = Channels.plain()
     assert channels.push("<think>\na</think>") + channels.flush() == [answer("<think>\na</think>")]

@@ -1,4 +1,8 @@
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
+from mlx_lm.tokenizer_utils import load as load_wrapper
 
 from dflash2_mlx.errors import PromptError, TemplateError, UsageError
 from dflash2_mlx.text.messages import user_message
@@ -6,6 +10,12 @@ from dflash2_mlx.text.prompt import ChatFormat
 
 USER = {"role": "user", "content": "Hi"}
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    """The bundled pair's."""
+    return ChatFormat(load_wrapper(Path(str(files("dflash2_mlx"))) / "demo" / "target"))
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +200,74 @@ def test_empty_arguments_are_an_empty_object(chat):
 def test_arguments_that_are_no_object_are_named(chat, arguments):
     with pytest.raises(PromptError, match="tool call f in message 2"):
         chat.render(with_arguments(arguments))
+
+
+def said(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+# trims what was said, and writes a think block only where there was thinking
+QWEN = """
+{%- for m in messages -%}
+<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>
+{{ m.reasoning_content | trim }}
+</think>
+
+{% endif %}{{ m.content | trim }}<|im_end|>
+{% endfor -%}
+{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+
+
+def test_a_last_message_of_the_assistants_goes_on_right_behind_its_text(chat, make_wrapper):
+    prompt = chat.render([USER, said(" The ans ")])
+    assert chat.render_text([USER, said(" The ans ")]).endswith("<|im_start|>assistant\n The ans ")
+    assert prompt.tokens[-1] == ord(" ") and (prompt.channel, prompt.continued) == ("answer", True)
+    assert ChatFormat(make_wrapper(QWEN)).render_text([USER, said("The ans")]).endswith("assistant\nThe ans")
+
+
+def test_the_bundled_template_goes_on_behind_its_think_block(demo):
+    text = demo.render_text([USER, said("The ans", reasoning_content="why")])
+    assert text.endswith("<|im_start|>assistant\n<think>\nwhy\n</think>\n\nThe ans")
+    assert demo.render_text([USER, said("<think>\nwhy\n</think>\n\nThe ans")]) == text
+
+
+@pytest.mark.parametrize("last", [said("<think>\nI wo "), said("", reasoning_content="I wo ")])
+def test_open_thinking_goes_on_as_thinking(demo, make_wrapper, last):
+    for chat in (demo, ChatFormat(make_wrapper(QWEN))):
+        assert chat.render_text([USER, last]).endswith("<|im_start|>assistant\n<think>\nI wo ")
+        assert chat.render([USER, last]).channel == "reasoning"
+
+
+def test_open_thinking_goes_on_as_written_where_a_template_knows_no_reasoning(make_wrapper):
+    chat = ChatFormat(make_wrapper(PLAIN))
+    assert chat.render_text([USER, said("<think>I wo")]).endswith("assistant: <think>I wo")
+    assert chat.render([USER, said("<think>I wo")]).channel == "reasoning"
+
+
+def test_a_think_tag_behind_visible_text_opens_nothing(demo):
+    assert demo.render([USER, said("The tag <think>")]).channel == "answer"
+
+
+@pytest.mark.parametrize("last", [said(""), said("x", tool_calls=[{"function": {"name": "f", "arguments": "{}"}}])])
+def test_a_turn_without_text_or_with_calls_is_over(demo, last):
+    prompt = demo.render([USER, last])
+    assert demo.render_text([USER, last]).endswith("<|im_start|>assistant\n<think>\n") and not prompt.continued
+
+
+@pytest.mark.parametrize("content", ["m.content | upper", "m.content | tojson", "m.content[:3]", "''"])
+def test_a_template_that_changes_the_text_cannot_go_on_from_it(make_wrapper, content):
+    chat = ChatFormat(make_wrapper(f"{{% for m in messages %}}{{{{ {content} }}}}{{% endfor %}}"))
+    with pytest.raises(TemplateError, match=r"cannot go on from it\. End the messages with a user message"):
+        chat.render([USER, said('a "quote"')])
+
+
+@pytest.mark.parametrize("more", ["wer is", " wer", ".\n\nSo"])
+def test_boundaries_of_an_answer_that_goes_on_hold_for_what_follows_it(demo, more):
+    opened = demo.render_for_reuse([USER, said("The ans")])
+    for later in ([USER, said("The ans" + more)], [USER, said("The ans" + more), USER]):
+        tokens = demo.render(later).tokens
+        assert all(tokens[:place] == opened.tokens[:place] for place in opened.boundaries)
+    assert opened.boundaries[-1] >= len(opened.tokens) - 3
