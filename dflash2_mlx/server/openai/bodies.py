@@ -13,6 +13,12 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
+class ChatStreamOptions(StreamOptions):
+    """include_drafted: each chunk with text says which of it was drafted, and what its rounds did."""
+
+    include_drafted: bool | None = None
+
+
 class CompletionFields(Fields):
     """What OpenAI's chat and text completions share."""
 
@@ -26,6 +32,8 @@ class ChatBody(CompletionFields):
     """`POST /v1/chat/completions`."""
 
     messages: list[Object]
+    stream_options: ChatStreamOptions | None = None
+    speculate: bool | None = None  # false: plain decoding, which gives the same text
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

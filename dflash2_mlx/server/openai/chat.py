@@ -1,6 +1,7 @@
 """`POST /v1/chat/completions`: OpenAI's chat, streamed and whole. Knows the text layer's events, no HTTP."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from dflash2_mlx.config import MAX_TOP_LOGPROBS, TextParams
@@ -22,6 +23,7 @@ from dflash2_mlx.server.fields import (
 from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.openai.bodies import ChatBody
 from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
+from dflash2_mlx.server.openai.drafted import DraftedText
 from dflash2_mlx.server.openai.logprobs import chat_logprobs
 from dflash2_mlx.server.openai.tool_choice import offered_tools
 from dflash2_mlx.server.settings import ServeSettings
@@ -45,6 +47,8 @@ def read_chat(document: JsonObject, model: ServedModel, settings: ServeSettings)
     prompt = model.render(conversation(body.messages), tools, word)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     engine = engine_params(len(prompt.tokens), getattr(body, name), model, settings, name)
+    if body.speculate is False:
+        engine = replace(engine, block_size=1)
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
     writer = ChatWriter(Heading(model.name, "chatcmpl-"), tally, model, body)
     return Prepared(
@@ -87,6 +91,11 @@ class ChatWriter(ChunkWriter):
     kind, content = "chat.completion.chunk", "delta"
     _opened = False
 
+    def __init__(self, heading: Heading, tally: Tally, model: ServedModel, body: ChatBody) -> None:
+        super().__init__(heading, tally, model, body)
+        wanted = body.stream_options and body.stream_options.include_drafted
+        self._drafted = DraftedText(model.token_bytes) if wanted else None
+
     def filler(self) -> list[Frame]:
         return [self._chunk({})] if self._opened else self._open()
 
@@ -95,10 +104,15 @@ class ChatWriter(ChunkWriter):
         if isinstance(event, Round):
             opening = self._open()
             self._note(event)
+            if self._drafted:
+                self._drafted.see(event)
             return opening
         if isinstance(event, Delta):
             key = "reasoning_content" if event.channel == "reasoning" else "content"
-            return [*self._open(), self._chunk({key: event.text})]
+            chunk = self._chunk({key: event.text})
+            if self._drafted:
+                chunk.data["round"] = self._drafted.take(event.text)
+            return [*self._open(), chunk]
         if isinstance(event, ToolCall):
             return [*self._open(), *self._call(event)]
         return [*self._open(), *self._finish(event)] if isinstance(event, Finished) else []
