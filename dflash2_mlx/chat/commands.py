@@ -3,15 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from dflash2_mlx.chat import clipboard, storage
+from dflash2_mlx.chat.chat import Chat
 from dflash2_mlx.chat.conversation import Conversation
 from dflash2_mlx.chat.settings import NAMES
 from dflash2_mlx.errors import UsageError
-
-if TYPE_CHECKING:
-    from dflash2_mlx.chat.loop import Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +17,11 @@ class Command:
 
     usage: str
     help: str
-    run: Callable[["Chat", str], None]
+    run: Callable[[Chat, str], None]
     words: Sequence[str] | None = ()
 
 
-def run_command(chat: "Chat", line: str) -> None:
+def run_command(chat: Chat, line: str) -> None:
     """Run the command that `line` is. Raises: UsageError for an unknown one, and what the command raises."""
     name, _, argument = line.strip().partition(" ")
     command = COMMANDS.get(ALIASES.get(name, name))
@@ -38,20 +35,20 @@ def run_command(chat: "Chat", line: str) -> None:
     command.run(chat, argument)
 
 
-def show_help(chat: "Chat", argument: str) -> None:
+def show_help(chat: Chat, argument: str) -> None:
     """All commands, and the keys."""
     chat.stage.describe([(f"{name} {command.usage}".strip(), command.help) for name, command in COMMANDS.items()])
     chat.stage.say(KEYS)
 
 
-def clear(chat: "Chat", argument: str) -> None:
+def clear(chat: Chat, argument: str) -> None:
     count = len(chat.conversation.turns)
     chat.conversation.turns.clear()
     chat.attached.clear()
     chat.stage.say(f"Forgotten: {turns(count)}. The system message and the settings stay.")
 
 
-def retry(chat: "Chat", argument: str) -> None:
+def retry(chat: Chat, argument: str) -> None:
     sampling = chat.settings.sampling
     _ = chat.conversation.last
     if sampling.temperature == 0:
@@ -61,12 +58,12 @@ def retry(chat: "Chat", argument: str) -> None:
     chat.retry()
 
 
-def undo(chat: "Chat", argument: str) -> None:
+def undo(chat: Chat, argument: str) -> None:
     turn = chat.conversation.undo()
     chat.stage.say(f"Taken back: {excerpt(turn.question)} ({turns(len(chat.conversation.turns))} left)")
 
 
-def edit(chat: "Chat", argument: str) -> None:
+def edit(chat: Chat, argument: str) -> None:
     if not chat.stage.edits:
         raise UsageError("there is no line editor here, so no question can be edited. /undo takes the turn back.")
     turn = chat.conversation.undo()
@@ -74,55 +71,55 @@ def edit(chat: "Chat", argument: str) -> None:
     chat.stage.say("The last turn is taken back, and its question is in the prompt.")
 
 
-def drop(chat: "Chat", argument: str) -> None:
+def drop(chat: Chat, argument: str) -> None:
     chat.conversation.drop(whole(argument or "1", "/drop"))
     chat.stage.say(f"The conversation begins later now: {turns(len(chat.conversation.turns))} left.")
 
 
-def system(chat: "Chat", argument: str) -> None:
+def system(chat: Chat, argument: str) -> None:
     if argument:
         chat.conversation.system = None if argument == "off" else argument
     current = chat.conversation.system
     chat.stage.say("There is no system message." if current is None else f"System message: {current}")
 
 
-def set_values(chat: "Chat", argument: str) -> None:
+def set_values(chat: Chat, argument: str) -> None:
     chat.settings.set(argument)
     chat.stage.say(chat.settings.lines())
 
 
-def seed(chat: "Chat", argument: str) -> None:
+def seed(chat: Chat, argument: str) -> None:
     value = None if argument == "off" else whole(argument, "/seed")
     chat.settings.sampling = replace(chat.settings.sampling, seed=value)
     chat.stage.say("A new seed is drawn for every answer." if value is None else f"Every answer has seed {value}.")
 
 
-def block(chat: "Chat", argument: str) -> None:
+def block(chat: Chat, argument: str) -> None:
     rows = None if argument == "auto" else whole(argument, "/block")
     engine = replace(chat.settings.engine, block_size=rows)
     chat.stage.say(chat.check_block(rows))
     chat.settings.engine = engine
 
 
-def draft(chat: "Chat", argument: str) -> None:
+def draft(chat: Chat, argument: str) -> None:
     if argument not in ("on", "off"):
         raise UsageError(f"/draft takes on or off, not {argument!r}.")
     block(chat, "auto" if argument == "on" else "1")
 
 
-def stats(chat: "Chat", argument: str) -> None:
+def stats(chat: Chat, argument: str) -> None:
     if chat.last is None:
         raise UsageError("there are no numbers yet: no answer came to its end.")
     chat.stage.say("\n".join(chat.reports.stats(chat.last.summary)))
 
 
-def tokens(chat: "Chat", argument: str) -> None:
+def tokens(chat: Chat, argument: str) -> None:
     used = chat.prompt_tokens()
     count = len(chat.conversation.turns)
     chat.stage.say(f"{turns(count)}, {used} tokens; {max(0, chat.limit - used)} of {chat.limit} are left.")
 
 
-def think(chat: "Chat", argument: str) -> None:
+def think(chat: Chat, argument: str) -> None:
     settings, meanings = chat.settings, chat.session.pair.chat.levels
     levels = ", ".join(word for word, meaning in meanings.items() if word == "off" or word == meaning)
     if argument in ("show", "hide"):
@@ -140,7 +137,7 @@ def think(chat: "Chat", argument: str) -> None:
     chat.stage.say(f"Thinking is {shown}; how much: {level}.{choice}")
 
 
-def accepted(chat: "Chat", argument: str) -> None:
+def accepted(chat: Chat, argument: str) -> None:
     settings, mark = chat.settings, chat.stage.accepted_mark
     if mark is None:
         raise UsageError("tokens can only be marked on a terminal that shows styles.")
@@ -151,31 +148,31 @@ def accepted(chat: "Chat", argument: str) -> None:
         chat.stage.say("Answers are shown as Markdown again.")
 
 
-def save(chat: "Chat", argument: str) -> None:
+def save(chat: Chat, argument: str) -> None:
     _ = chat.conversation.last
     path = storage.save(chat.conversation, argument, chat.session.pair.model_name)
     chat.stage.say(f"Saved {turns(len(chat.conversation.turns))} to {path}.")
 
 
-def load(chat: "Chat", argument: str) -> None:
+def load(chat: Chat, argument: str) -> None:
     loaded: Conversation = storage.load(argument)
     replaced = f", in place of {turns(len(chat.conversation.turns))}" if chat.conversation.turns else ""
     chat.conversation = loaded
     chat.stage.say(f"Loaded {turns(len(loaded.turns))}{replaced}.")
 
 
-def export(chat: "Chat", argument: str) -> None:
+def export(chat: Chat, argument: str) -> None:
     _ = chat.conversation.last
     chat.stage.say(f"Exported to {storage.export(chat.conversation, argument)}.")
 
 
-def attach(chat: "Chat", argument: str) -> None:
+def attach(chat: Chat, argument: str) -> None:
     text = storage.read_text(argument)
     chat.attached.append(storage.quoted(argument, text))
     chat.stage.say(f"{argument} ({len(text)} characters) goes in front of your next message.")
 
 
-def copy(chat: "Chat", argument: str) -> None:
+def copy(chat: Chat, argument: str) -> None:
     if argument not in ("", "code"):
         raise UsageError(f"/copy takes nothing, or code for the last code block, not {argument!r}.")
     text = chat.conversation.last.answer
@@ -185,11 +182,11 @@ def copy(chat: "Chat", argument: str) -> None:
     chat.stage.say(f"{len(text)} characters to the clipboard, by {' and '.join(ways)}.")
 
 
-def models(chat: "Chat", argument: str) -> None:
+def models(chat: Chat, argument: str) -> None:
     chat.stage.say("\n".join(chat.reports.models()))
 
 
-def leave(chat: "Chat", argument: str) -> None:
+def leave(chat: Chat, argument: str) -> None:
     chat.over = True
 
 

@@ -1,77 +1,25 @@
-"""The chat: reads turns, runs commands, shows answers. One session for its whole life. Knows sessions, no MLX."""
+"""Reads lines until the user leaves: runs commands, has messages answered. Knows the chat, no engine."""
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dflash2_mlx import __version__
-from dflash2_mlx.chat.accepted import Attribution
+from dflash2_mlx.chat.chat import INTERRUPTED, Chat
 from dflash2_mlx.chat.commands import run_command
-from dflash2_mlx.chat.conversation import Conversation, Turn
-from dflash2_mlx.chat.keys import Keyboard
-from dflash2_mlx.chat.prompt import Reader
-from dflash2_mlx.chat.settings import Settings
-from dflash2_mlx.chat.stage import Stage
-from dflash2_mlx.chat.status import ending, numbers
-from dflash2_mlx.chat.view import Showing, View
-from dflash2_mlx.config import TextParams
-from dflash2_mlx.errors import DFlash2Error, PromptError, PromptTooLongError, UsageError
-from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary
-from dflash2_mlx.session.session import Event, Request, Session, block_size_for, render
-from dflash2_mlx.text.channels import Channels
-from dflash2_mlx.text.stream import TokenDecoder
-
-_FAILED, _INTERRUPTED = 1, 130
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What other commands of the program print: an answer's numbers as lines, the known pairs as lines."""
-
-    stats: Callable[[Summary], list[str]]
-    models: Callable[[], list[str]]
+from dflash2_mlx.chat.reader import Reader
+from dflash2_mlx.errors import DFlash2Error, PromptError
 
 
 @dataclass(slots=True)
-class Heard:
-    """What came of one answer. finished None: it was stopped."""
+class Loop:
+    """Keeps a chat going."""
 
-    answer: str = ""
-    reasoning: str = ""
-    tokens: int = 0
-    finished: Finished | None = None
-
-
-@dataclass(slots=True)
-class Chat:
-    """A conversation over one session. Commands change it; `run` keeps it going.
-
-    prefill: what the next prompt starts with. attached: file texts for the next message.
-    """
-
-    session: Session
-    settings: Settings
-    stage: Stage
-    keyboard: Keyboard
-    reports: Reports
-    conversation: Conversation = field(default_factory=Conversation)
-    attached: list[str] = field(default_factory=list)
-    prefill: str = ""
-    last: Finished | None = None
-    over: bool = False
-    _code: int = 0
+    chat: Chat
     _warned: bool = False  # Ctrl-C was pressed on an empty line, and nothing since
-
-    @property
-    def limit(self) -> int:
-        """Tokens that the context holds."""
-        return self.session.pair.target.context_limit
 
     def run(self, reader: Reader) -> int:
         """Chat until the user leaves or the input ends. The exit code."""
-        while not self.over:
-            prefill, self.prefill = self.prefill, ""
+        while not self.chat.over:
+            prefill, self.chat.prefill = self.chat.prefill, ""
             try:
                 self.hear(reader.read(prefill))
             except EOFError:
@@ -79,173 +27,33 @@ class Chat:
             except KeyboardInterrupt:
                 self._interrupted(reader)
             except PromptError as error:
-                self._fail(error)
-        return self._code
+                self.chat.fail(error)
+        return self.chat.code
 
     def hear(self, line: str) -> None:
         """One line from the user: a command, or a message to answer."""
         self._warned = False
         try:
             if line.startswith("/") and not line.startswith("//"):
-                run_command(self, line)
+                run_command(self.chat, line)
             elif line.strip():
-                self.answer(line.removeprefix("/") if line.startswith("//") else line)
+                self.chat.answer(line.removeprefix("/") if line.startswith("//") else line)
         except DFlash2Error as error:
-            self._fail(error)
+            self.chat.fail(error)
         except (RuntimeError, MemoryError) as error:  # of the device: what was said so far is worth more than a trace
             if os.environ.get("DFLASH2_DEBUG") == "1":
                 raise
-            self._fail(DFlash2Error(f"the answer failed: {error}. The conversation is intact: /save FILE keeps it."))
-        if not self.over:
-            self.stage.gap()
-
-    def answer(self, message: str) -> None:
-        """Answer `message` and what is attached; the turn joins the conversation only if there is an answer.
-
-        Raises: DFlash2Error, the message waiting in the prompt and the conversation as it was.
-        """
-        self.prefill = message
-        if self._respond("".join(self.attached) + message):
-            self.prefill, self.attached = "", []
-
-    def _respond(self, question: str) -> bool:
-        """Answer `question`; whether there is an answer, which joins the conversation then."""
-        self.stage.gap()
-        heard = self._listen(question)
-        if not heard.tokens:
-            ended = "Stopped before the first token." if heard.finished is None else self._why(heard)
-            self.stage.say(f"{ended}{self._where}")
-            return False
-        self.conversation.turns.append(Turn(question, heard.answer, heard.reasoning, heard.finished is None))
-        self.last = heard.finished or self.last
-        self._comment(heard)
-        return True
-
-    def retry(self) -> None:
-        """Answer the last question again; its old answer stays if there is no new one."""
-        turn = self.conversation.undo()
-        answered = False
-        try:
-            answered = self._respond(turn.question)
-        finally:
-            if not answered:
-                self.conversation.turns.append(turn)
-
-    def prompt_tokens(self) -> int:
-        """Tokens of the conversation as the model would read it now. Raises: UsageError while it is empty."""
-        _ = self.conversation.last
-        return len(render(self.session.pair, self._request(None)).tokens)
-
-    def check_block(self, rows: int | None) -> str:
-        """The block size that `rows` asks for, and why. Raises: UsageError for one that is impossible."""
-        block = block_size_for(self.session.pair, rows)
-        return f"block size {block.rows}: {block.warning or block.reason}"
-
-    def check_reasoning(self, level: str | None) -> None:
-        """Raises: UsageError for a level that the model's template cannot express."""
-        self.session.pair.chat.render([{"role": "user", "content": "Hello"}], reasoning=level)
-
-    def greet(self) -> None:
-        """What is loaded and how it will answer."""
-        pair = self.session.pair
-        block = block_size_for(pair, self.settings.engine.block_size)
-        if block.rows == 1:
-            drafting = f"drafting is off: {block.reason}"
-        else:
-            name = "its bundled drafter" if (pair.draft_name or "").startswith("package:") else pair.draft_name
-            drafting = f"drafted by {name}, block size {block.rows}: {block.warning or block.reason}"
-        if self.stage.interactive:
-            self.stage.say(f"dflash2-mlx {__version__}: {pair.model_name}, {self.limit} tokens of context")
-            self.stage.say(drafting)
-            self.stage.say("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves")
-            self.stage.gap()
-        elif block.rows == 1:
-            self.stage.say(f"dflash2-mlx: {drafting}")
-
-    def _request(self, question: str | None) -> Request:
-        settings = self.settings
-        text = TextParams(reasoning=settings.reasoning)
-        return Request(self.conversation.messages(question), settings.sampling, settings.engine, text)
-
-    def _listen(self, question: str) -> Heard:
-        """Show the answer to `question` while it comes, until its end or Ctrl-C."""
-        heard, view = Heard(), self.stage.view(self._showing())
-        with self.keyboard.answering() as interrupts, closing(self._events(question)) as events:
-            try:
-                for event in events:
-                    if isinstance(event, Finished):
-                        heard.finished = event
-                    elif interrupts.count:
-                        break
-                    else:
-                        _take(event, heard, view)
-            finally:
-                view.finish()
-        return heard
-
-    def _events(self, question: str) -> Generator[Event, None, None]:
-        return self.session.stream(self._request(question))
-
-    def _showing(self) -> Showing:
-        pair, settings = self.session.pair, self.settings
-        if not settings.accepted:
-            return Showing(settings.thinking)
-        tags = Channels(pair.tokenizer, start="answer").tags
-        attribution = Attribution(TokenDecoder(pair.tokenizer, tags=tags), pair.tokenizer.think_end)
-        return Showing(settings.thinking, attribution)
-
-    def _comment(self, heard: Heard) -> None:
-        """The numbers of an answer, and why it ended early if it did."""
-        if heard.finished is None:
-            self.stage.gap()
-            self.stage.say(f"Stopped. The part so far stays in the conversation ({heard.tokens} tokens).")
-            if not self.stage.interactive:
-                self.over, self._code = True, _INTERRUPTED
-            return
-        why = self._why(heard)
-        self.stage.numbers(numbers(heard.finished.summary, self.limit))
-        if why:
-            self.stage.say(why)
-
-    def _why(self, heard: Heard) -> str | None:
-        """Why an answer that finished ended early, if it did."""
-        assert heard.finished is not None
-        limited = self.settings.engine.max_tokens is not None
-        thinking = bool(heard.reasoning) and not heard.answer.strip()
-        return ending(heard.finished, thinking=thinking, limited=limited, limit=self.limit)
+            told = f"the answer failed: {error}. The conversation is intact: /save FILE keeps it."
+            self.chat.fail(DFlash2Error(told))
+        if not self.chat.over:
+            self.chat.stage.gap()
 
     def _interrupted(self, reader: Reader) -> None:
         """Ctrl-C at the prompt: a hint first, the end of the chat when it comes again."""
-        if not self.stage.interactive:
-            self.over, self._code = True, _INTERRUPTED
+        if not self.chat.stage.interactive:
+            self.chat.over, self.chat.code = True, INTERRUPTED
         elif self._warned and not reader.cleared:
-            self.over = True
+            self.chat.over = True
         else:
-            self.stage.say("Ctrl-C again leaves, and so does Ctrl-D.")
+            self.chat.stage.say("Ctrl-C again leaves, and so does Ctrl-D.")
             self._warned = True
-
-    @property
-    def _where(self) -> str:
-        """Where the message went that was not answered."""
-        return " Your message is back in the prompt." if self.prefill and self.stage.edits else ""
-
-    def _fail(self, error: DFlash2Error) -> None:
-        self.stage.fail(str(error))
-        if isinstance(error, PromptTooLongError) and self.conversation.turns:
-            self.stage.say(f"/drop 1 forgets the oldest turn, /clear all of them.{self._where}")
-        if not self.stage.interactive:
-            self._code = max(self._code, error.exit_code if isinstance(error, UsageError) else _FAILED)
-
-
-def _take(event: Event, heard: Heard, view: View) -> None:
-    if isinstance(event, Prefilling):
-        view.prefilling(event)
-    elif isinstance(event, Round):
-        heard.tokens += len(event.tokens)
-        view.round(event)
-    elif isinstance(event, Delta):
-        if event.channel == "reasoning":
-            heard.reasoning += event.text
-        else:
-            heard.answer += event.text
-        view.delta(event)

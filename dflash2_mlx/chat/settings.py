@@ -11,7 +11,7 @@ _WHOLE = ("top_k", "max_tokens")
 
 
 @dataclass(slots=True)
-class Settings:
+class ChatSettings:
     """Everything that commands can change. thinking: show it. accepted: colour accepted tokens."""
 
     sampling: SamplingParams

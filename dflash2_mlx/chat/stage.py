@@ -7,9 +7,9 @@ from rich.text import Text
 
 from dflash2_mlx.chat.layout import Flow
 from dflash2_mlx.chat.look import shown
+from dflash2_mlx.chat.remarks import wrapped
 from dflash2_mlx.chat.screen import Screen
-from dflash2_mlx.chat.status import wrapped
-from dflash2_mlx.chat.view import PlainView, ScreenView, Showing, View
+from dflash2_mlx.chat.view import PlainView, ScreenView, View, ViewOptions
 
 
 class Stage(Protocol):
@@ -36,13 +36,13 @@ class Stage(Protocol):
     def fail(self, text: str) -> None:
         """Why something was not done."""
 
-    def numbers(self, parts: Sequence[str]) -> None:
+    def answer_line(self, parts: Sequence[str]) -> None:
         """The line about an answer."""
 
     def gap(self) -> None:
         """An empty line between turns."""
 
-    def view(self, showing: Showing) -> View:
+    def view(self, options: ViewOptions) -> View:
         """Where the next answer goes."""
 
     def control(self, codes: str) -> bool:
@@ -74,7 +74,7 @@ class TerminalStage:
     def fail(self, text: str) -> None:
         self._screen.say(text, "chat.error")
 
-    def numbers(self, parts: Sequence[str]) -> None:
+    def answer_line(self, parts: Sequence[str]) -> None:
         separator = self._screen.look.symbol("·", "-")
         self.gap()
         self.say("\n".join(wrapped(parts, separator, self._screen.width)))
@@ -82,8 +82,8 @@ class TerminalStage:
     def gap(self) -> None:
         self._screen.say("")
 
-    def view(self, showing: Showing) -> View:
-        return ScreenView(self._screen, showing)
+    def view(self, options: ViewOptions) -> View:
+        return ScreenView(self._screen, options)
 
     def control(self, codes: str) -> bool:
         self._screen.control(codes)
@@ -109,7 +109,7 @@ class PlainStage:
     def fail(self, text: str) -> None:
         print(f"dflash2-mlx: {text}", file=self._talk, flush=True)
 
-    def numbers(self, parts: Sequence[str]) -> None:
+    def answer_line(self, parts: Sequence[str]) -> None:
         if self.interactive:
             self.say(f"[{', '.join(parts)}]")
 
@@ -117,8 +117,8 @@ class PlainStage:
         if self.interactive:
             self.say("")
 
-    def view(self, showing: Showing) -> View:
-        return PlainView(self._out, self._talk, thinking=showing.thinking)
+    def view(self, options: ViewOptions) -> View:
+        return PlainView(self._out, self._talk, thinking=options.thinking)
 
     def control(self, codes: str) -> bool:
         return False

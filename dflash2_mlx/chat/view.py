@@ -33,7 +33,7 @@ class View(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class ViewOptions:
     """thinking: show it, or only that it happens. attribution: colour accepted tokens instead of reading Markdown."""
 
     thinking: bool = True
@@ -43,8 +43,8 @@ class Showing:
 class ScreenView:
     """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second."""
 
-    def __init__(self, screen: Screen, showing: Showing, clock: Callable[[], float] = time.monotonic) -> None:
-        self._screen, self._showing, self._clock = screen, showing, clock
+    def __init__(self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen, self._options, self._clock = screen, options, clock
         self._channel: Channel | None = None
         self._stream: MarkdownStream | PlainStream | None = None
         self._waiting: list[tuple[str, str | None]] = []  # text that is not drawn yet, and its style
@@ -58,8 +58,8 @@ class ScreenView:
             self._screen.show([], [Text(f"reading {event.done} of {event.total} tokens", "chat.note")])
 
     def round(self, event: Round) -> None:
-        if self._showing.attribution:
-            self._showing.attribution.add(event)
+        if self._options.attribution:
+            self._options.attribution.add(event)
         self._began = self._clock() if self._began is None else self._began
         if self._channel in (None, "reasoning"):
             self._thought += len(event.tokens)
@@ -69,7 +69,7 @@ class ScreenView:
         if event.channel != self._channel:
             lines = self._leave_channel()
             self._enter(event.channel, lines)
-        attribution = self._showing.attribution
+        attribution = self._options.attribution
         if attribution:
             runs = [(text, "chat.accepted" if drafted else "") for text, drafted in attribution.pieces(event)]
             self._waiting += [(shown(text), style) for text, style in runs]
@@ -88,8 +88,8 @@ class ScreenView:
         look, width = self._screen.look, self._screen.width
         if channel == "reasoning":
             bar = look.symbol("│ ", "| ")
-            self._stream = PlainStream(width, bar, "dim") if self._showing.thinking else None
-        elif self._showing.attribution:
+            self._stream = PlainStream(width, bar, "dim") if self._options.thinking else None
+        elif self._options.attribution:
             self._stream = PlainStream(width)
         else:
             marks = (look.symbol("•", "*"), look.symbol("│", "|"), look.symbol("─", "-"))

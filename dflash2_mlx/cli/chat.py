@@ -20,8 +20,8 @@ from dflash2_mlx.store.pairs import KNOWN_PAIRS
 if TYPE_CHECKING:
     from dflash2_mlx.chat.keys import Keyboard
     from dflash2_mlx.chat.look import Look
-    from dflash2_mlx.chat.prompt import Reader
-    from dflash2_mlx.chat.settings import Settings
+    from dflash2_mlx.chat.reader import Reader
+    from dflash2_mlx.chat.settings import ChatSettings
     from dflash2_mlx.chat.stage import Stage
     from dflash2_mlx.loading.pair import Pair
 
@@ -71,7 +71,7 @@ def chat(
 
     from dflash2_mlx.chat.keys import Keyboard
     from dflash2_mlx.chat.look import look_of
-    from dflash2_mlx.chat.settings import Settings
+    from dflash2_mlx.chat.settings import ChatSettings
 
     look = look_of(sys.stdin, sys.stdout, os.environ, colour=not no_color)
     keyboard = Keyboard(live=look.live)
@@ -80,7 +80,7 @@ def chat(
     from dflash2_mlx.session.session import block_size_for, default_sampling
 
     load.check_block(block_size_for(pair, engine.block_size).rows)
-    settings = Settings(replace(default_sampling(pair), **asked), engine, reasoning)  # type: ignore[arg-type]
+    settings = ChatSettings(replace(default_sampling(pair), **asked), engine, reasoning)  # type: ignore[arg-type]
     with keyboard.chatting():
         code = _chat(pair, settings, system, (look, keyboard), remember=not no_history)
     sys.exit(code)
@@ -107,11 +107,12 @@ def _load(opened: OpenedPair, look: "Look") -> "Pair":
 
 
 def _chat(
-    pair: "Pair", settings: "Settings", system: str | None, place: tuple["Look", "Keyboard"], *, remember: bool
+    pair: "Pair", settings: "ChatSettings", system: str | None, place: tuple["Look", "Keyboard"], *, remember: bool
 ) -> int:
     """Chat over the loaded pair; the exit code."""
+    from dflash2_mlx.chat.chat import Chat, Reports
     from dflash2_mlx.chat.conversation import Conversation
-    from dflash2_mlx.chat.loop import Chat, Reports
+    from dflash2_mlx.chat.loop import Loop
     from dflash2_mlx.session.session import Session, default_cache_bytes
 
     look, keyboard = place
@@ -122,7 +123,7 @@ def _chat(
     )
     chat.check_reasoning(settings.reasoning)
     chat.greet()
-    return chat.run(reader)
+    return Loop(chat).run(reader)
 
 
 def _known_pairs() -> list[str]:
@@ -132,7 +133,7 @@ def _known_pairs() -> list[str]:
 
 def _stage(look: "Look", *, remember: bool) -> tuple["Stage", "Reader"]:
     """Where to show and where to read."""
-    from dflash2_mlx.chat.prompt import LineReader
+    from dflash2_mlx.chat.reader import LineReader
     from dflash2_mlx.chat.stage import PlainStage
 
     if look.live:
@@ -148,7 +149,7 @@ def _terminal(look: "Look", *, remember: bool) -> tuple["Stage", "Reader"]:
 
     from dflash2_mlx.chat.commands import completion_words, helps
     from dflash2_mlx.chat.history import TurnHistory, history_path
-    from dflash2_mlx.chat.prompt import CommandCompleter, TerminalReader
+    from dflash2_mlx.chat.reader import CommandCompleter, TerminalReader
     from dflash2_mlx.chat.screen import Screen
     from dflash2_mlx.chat.stage import TerminalStage
 

@@ -3,9 +3,10 @@
 import io
 from collections.abc import Iterable
 
+from dflash2_mlx.chat.chat import Chat, Reports
 from dflash2_mlx.chat.keys import Keyboard
-from dflash2_mlx.chat.loop import Chat, Reports
-from dflash2_mlx.chat.settings import Settings
+from dflash2_mlx.chat.loop import Loop
+from dflash2_mlx.chat.settings import ChatSettings
 from dflash2_mlx.chat.stage import PlainStage
 from dflash2_mlx.cli.report import stat_lines
 from dflash2_mlx.config import EngineParams, SamplingParams
@@ -34,13 +35,18 @@ class Talk:
     def __init__(self, session, *, interactive: bool = False) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
         stage = PlainStage(self.out, self.err, interactive=interactive)
-        settings = Settings(SamplingParams(), EngineParams())
+        settings = ChatSettings(SamplingParams(), EngineParams())
         reports = Reports(stat_lines, lambda: ["pairs"])
         self.chat = Chat(session, settings, stage, Keyboard(live=False), reports)
+        self.loop = Loop(self.chat)
 
     def hear(self, *lines: str) -> str:
         """Run the lines; what was said meanwhile."""
         before = len(self.err.getvalue())
         for line in lines:
-            self.chat.hear(line)
+            self.loop.hear(line)
         return self.err.getvalue()[before:]
+
+    def run(self, script: Script) -> int:
+        """Run the script to its end; the exit code."""
+        return self.loop.run(script)

@@ -9,8 +9,8 @@ import pytest
 from dflash2_mlx.chat import clipboard
 from dflash2_mlx.chat.commands import COMMANDS, completion_words
 from dflash2_mlx.chat.conversation import Turn
-from dflash2_mlx.chat.prompt import CommandCompleter, LineReader, bursts
-from dflash2_mlx.chat.status import ending, numbers, wrapped
+from dflash2_mlx.chat.reader import CommandCompleter, LineReader, bursts
+from dflash2_mlx.chat.remarks import answer_line, ending, wrapped
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.events import Finished, Summary
 from stages import Script, Talk
@@ -47,7 +47,7 @@ def test_an_unknown_command_names_the_nearest_and_how_to_send_a_slash(talk):
 
 @pytest.mark.parametrize("line", ["/exit", "/bye", "/q", "/quit"])
 def test_several_words_leave(talk, line):
-    assert talk.chat.run(Script([line, "/help"])) == 0 and talk.chat.over and not talk.err.getvalue()
+    assert talk.run(Script([line, "/help"])) == 0 and talk.chat.over and not talk.err.getvalue()
 
 
 def test_a_command_that_takes_nothing_refuses_words(talk):
@@ -127,12 +127,12 @@ def test_copy_sends_the_last_code_block_through_the_terminal():
 
 
 def test_a_failing_line_makes_the_exit_code_of_a_pipe(talk):
-    assert talk.chat.run(Script(["/undo", "/nope"])) == 2
-    assert Talk(Silent()).chat.run(Script(["", "  "])) == 0
+    assert talk.run(Script(["/undo", "/nope"])) == 2
+    assert Talk(Silent()).run(Script(["", "  "])) == 0
 
 
 def test_an_interactive_chat_leaves_with_0_whatever_failed():
-    assert Talk(Silent(), interactive=True).chat.run(Script(["/nope"])) == 0
+    assert Talk(Silent(), interactive=True).run(Script(["/nope"])) == 0
 
 
 def test_lines_of_a_pipe_are_turns_and_broken_text_is_refused():
@@ -205,18 +205,20 @@ def finished(reason, *, rounds=40):
 
 
 def test_the_line_about_an_answer_has_its_numbers():
-    assert numbers(finished("stop").summary, 32768) == [
+    assert answer_line(finished("stop").summary, 32768) == [
         *("61.3 tok/s", "4.25 tokens per round", "acceptance 81%", "first token 0.20 s"),
         *("prompt 20 cached + 20 new", "context 240 / 32768"),
     ]
-    assert "drafting off: no drafter" in numbers(finished("stop", rounds=0).summary, 32768)
+    assert "drafting off: no drafter" in answer_line(finished("stop", rounds=0).summary, 32768)
 
 
 def test_drafting_that_rested_is_said():
     rested = replace(finished("stop", rounds=10).summary, rounds_by_width=(31, 0, 10))
-    assert any("30 of 40 steps plain" in part for part in numbers(rested, 32768))
-    short = replace(rested, rounds=3, rounds_by_width=(6, 0, 3))
-    assert not any("plain" in part for part in [*numbers(short, 32768), *numbers(finished("stop").summary, 32768)])
+    assert any("30 of 40 steps plain" in part for part in answer_line(rested, 32768))
+    busy, short = finished("stop").summary, replace(rested, rounds=3, rounds_by_width=(6, 0, 3))
+    assert not any(
+        "plain" in part for part in [*answer_line(short, 32768), *answer_line(finished("stop").summary, 32768)]
+    )
 
 
 def test_numbers_wrap_between_parts():

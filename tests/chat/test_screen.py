@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dflash2_mlx.chat.look import Look, look_of, shown
 from dflash2_mlx.chat.markdown import MarkdownStream
 from dflash2_mlx.chat.screen import Screen
-from dflash2_mlx.chat.view import PlainView, ScreenView, Showing
+from dflash2_mlx.chat.view import PlainView, ScreenView, ViewOptions
 from dflash2_mlx.events import Delta, Prefilling, Round
 
 LOOK = Look(live=True, colour=True, unicode=True)
@@ -70,7 +70,7 @@ def test_talk_does_not_steer_the_terminal_either():
 def drawn(answer: str, size: int, emulator: Emulator) -> list[str]:
     """The terminal's lines after `answer` came in pieces of `size` characters, each of them drawn."""
     time = iter(range(10**9))
-    view = ScreenView(emulator.screen, Showing(), clock=lambda: float(next(time)))
+    view = ScreenView(emulator.screen, ViewOptions(), clock=lambda: float(next(time)))
     for start in range(0, len(answer), size):
         view.delta(Delta("answer", answer[start : start + size]))
     view.finish()
@@ -106,7 +106,7 @@ def test_long_code_is_written_about_once():
 
 def test_what_did_not_change_is_not_written_again():
     emulator = Emulator(80, 24)
-    view = ScreenView(emulator.screen, Showing(), clock=iter(range(1, 100)).__next__)
+    view = ScreenView(emulator.screen, ViewOptions(), clock=iter(range(1, 100)).__next__)
     view.delta(Delta("answer", "one two "))
     before = len(emulator.written.getvalue())
     view.delta(Delta("answer", "three"))
@@ -116,7 +116,7 @@ def test_what_did_not_change_is_not_written_again():
 def test_hidden_thinking_leaves_one_line():
     emulator = Emulator(80, 24)
     time = iter(range(100))
-    view = ScreenView(emulator.screen, Showing(thinking=False), clock=lambda: float(next(time)))
+    view = ScreenView(emulator.screen, ViewOptions(thinking=False), clock=lambda: float(next(time)))
     view.prefilling(Prefilling(10, 100))
     assert emulator.lines == ["reading 10 of 100 tokens"]
     for _ in range(3):
@@ -135,7 +135,7 @@ def test_hidden_thinking_leaves_one_line():
 def test_after_a_resize_every_word_is_there_once(answer, columns):
     emulator = Emulator(50, 100)
     time = iter(range(10**6))
-    view = ScreenView(emulator.screen, Showing(), clock=lambda: float(next(time)))
+    view = ScreenView(emulator.screen, ViewOptions(), clock=lambda: float(next(time)))
     for number, start in enumerate(range(0, len(answer), 5)):
         if number == 40:
             emulator.resize(columns, 100)

@@ -81,7 +81,7 @@ def test_an_answer_that_was_stopped_stays_and_the_next_one_follows_from_it(pair)
 
 def test_ctrl_c_in_a_pipe_ends_the_program_with_130(pair):
     talk = Talk(Interrupting(pair, 2))
-    assert talk.chat.run(Script(QUESTIONS)) == 130 and len(talk.chat.conversation.turns) == 1
+    assert talk.run(Script(QUESTIONS)) == 130 and len(talk.chat.conversation.turns) == 1
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_no_drafting_and_any_block_size_change_no_text(talk):
 def test_a_failed_turn_keeps_the_message_and_the_conversation(talk):
     talk.hear(QUESTIONS[0])
     script = Script(["long " * 40_000])
-    assert talk.chat.run(script) == 1
+    assert talk.run(script) == 1
     said = talk.err.getvalue()
     assert "prompt is too long" in said and "32768 maximum" in said and "/drop 1" in said and "/clear" in said
     assert script.prefills[-1] == "long " * 40_000 and len(talk.chat.conversation.turns) == 1

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from dflash2_mlx.events import Finished, Summary
 
 
-def numbers(summary: Summary, limit: int) -> list[str]:
+def answer_line(summary: Summary, limit: int) -> list[str]:
     """The parts of the line about an answer, the ones that matter most first. limit: tokens that the context holds."""
     used = summary.prompt_tokens + summary.completion_tokens
     new = summary.prompt_tokens - summary.cached_tokens
