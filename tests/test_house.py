@@ -29,9 +29,12 @@ LAYERS = (
 )
 LOOSE = {"__init__", "__main__", "api", "config", "errors", "events", "parsing"}  # what may stand at the root
 # Who may import a heavy package, at any depth of a file: parts, and single files of others. `memory/machine.py` is the
-# only probe of the device; `bench/timing.py` has to wait for it.
+# only probe of the device; `bench/timing.py` has to wait for it, `bench/margins.py` reads the scores that decided.
 MAY_IMPORT = {
-    "mlx": {"models", "targets", "engine", "loading", "session", "memory/machine.py", "bench/timing.py"},
+    "mlx": {
+        *("models", "targets", "engine", "loading", "session"),
+        *("memory/machine.py", "bench/timing.py", "bench/margins.py"),
+    },
     "mlx_lm": {"targets", "text", "loading", "session"},
 }
 NO_MLX = {"models/config.py"}  # files of those parts that must do without

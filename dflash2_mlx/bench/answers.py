@@ -134,11 +134,3 @@ def rate_over_answer(answers: Sequence[Measured], window: int) -> list[tuple[int
                 edge_s = full_s
             seen, before = seen + stamp.count, stamp.at_s
     return [(tokens, window * len(times) / sum(times)) for tokens, times in sorted(totals.items()) if sum(times) > 0]
-
-
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The index of the first token that differs; the shorter length where one text goes on; None for equal texts."""
-    if tuple(one) == tuple(other):
-        return None
-    same = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(same) if a != b), min(len(one), len(other)))

@@ -1,20 +1,20 @@
 """`bench check`: is the drafted text the target's own? Greedy, seeded, stopped, penalised, with tools, long prompts.
 
-Every drafted answer is held against plain decoding of the same target. Where two texts part, the logit margin of plain
-decoding at the first difference tells rounding (small) from a fault (large). Knows sessions by protocol.
+Every drafted answer is held against plain decoding of the same target. Where two texts part, the lead of plain
+decoding's token at the first difference tells rounding (small) from a fault (large). Knows sessions by protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dflash2_mlx.bench.answers import Answering, Measured, first_difference, measure
+from dflash2_mlx.bench.answers import Answering, Measured, measure
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.judge import Judge
 from dflash2_mlx.bench.report import Cell, Report, Section, Table
 from dflash2_mlx.bench.schema import call_problem
 from dflash2_mlx.bench.workloads import Workload, with_document
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
-from dflash2_mlx.events import TokenLogprob
 from dflash2_mlx.session.session import Request
 
 KIND, VERSION = "dflash2-mlx bench check", 1
@@ -28,7 +28,7 @@ _PENALTIES = (
 class Finding:
     """One drafted answer held against plain decoding. kind: `same`, `rounding` or `fault`; why: in words.
 
-    at: the first token that differs; margin: plain decoding's lead of its token over the next one there (nats).
+    at: the first token that differs; margin: plain decoding's lead of its token over the other one there (logits).
     """
 
     check: str
@@ -75,11 +75,11 @@ class CheckDocument:
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """How far to check. open: a fresh session answering with that block size. margin: up to it, rounding (nats)."""
+    """How far to check. open: a fresh session answering with that block size."""
 
     open: Callable[[int], Answering]
     block_sizes: tuple[int, ...]
-    margin: float
+    judge: Judge
     max_tokens: int
     seeds: tuple[int, ...]
     context: int
@@ -134,33 +134,9 @@ class Checker:
     ) -> Finding:
         """Whether the second answer, drafted at that block size, is the first one, plain decoding's."""
         plain, drafted, block_size = answers
-        method, at = f"block {block_size}", first_difference(plain.tokens, drafted.tokens)
-        if at is None and plain.reason != drafted.reason:
-            why = f"ended by {drafted.reason}, plain by {plain.reason}"
-            return Finding(check, workload.name, method, "fault", len(plain.tokens), None, None, why)
-        if at is None:
-            return Finding(check, workload.name, method, "same", len(plain.tokens))
-        margin = self._margin(request, drafted.tokens, at)
-        if margin is not None and margin <= self._plan.margin:
-            why = "two tokens as likely as each other: rounding"
-            return Finding(check, workload.name, method, "rounding", len(plain.tokens), at, margin, why)
-        why = "the texts part where plain decoding is sure of its token"
-        return Finding(check, workload.name, method, "fault", len(plain.tokens), at, margin, why)
-
-    def _margin(self, request: Request, other: Sequence[int], at: int) -> float | None:
-        """How far plain decoding's token leads at `at`: over the other token where it is listed, else over the next.
-
-        Raw logits: where penalties or noise decide, the margin is that of the logits before them.
-        """
-        sampling = replace(request.sampling, logprobs=5)
-        entries = [
-            entry
-            for stamp in self._answer(replace(request, sampling=sampling), 1).stamps
-            for entry in stamp.done.logprobs
-        ]
-        if at >= len(entries) or at >= len(other):
-            return None
-        return margin_over(entries[at], other[at])
+        found = self._plan.judge.of(request, plain, drafted)
+        method = f"block {block_size}"
+        return Finding(check, workload.name, method, found.kind, len(plain.tokens), found.at, found.margin, found.why)
 
     def _seeds(self) -> Iterator[Finding]:
         """Sampled at temperature 1: a seed gives plain decoding's text at every block size, and the same one twice."""
@@ -220,14 +196,6 @@ class Checker:
             self.long_context[f"{plain.summary.prompt_tokens} prompt tokens"] = drafted.summary.tokens_per_round
 
 
-def margin_over(entry: TokenLogprob, other: int) -> float | None:
-    """How much likelier, in nats, the entry's token is than `other`, or at least than the least of those listed."""
-    listed = dict(entry.top)
-    if not listed:
-        return None
-    return entry.logprob - listed.get(other, min(listed.values()))
-
-
 def valid_calls(answer: Measured, workload: Workload) -> tuple[int, int]:
     """Tool calls of the answer, and those that fit their schema."""
     problems = [call_problem(call.name, call.arguments, workload.tools) for call in answer.tool_calls]
@@ -255,7 +223,7 @@ def check_report(document: CheckDocument) -> Report:
     sections = (
         Section("check", "Checks", (), Table(("check", "answers", "same", "rounding", "fault"), rows)),
         Section(
-            "differences", "Differences", (f"Margins up to {document.margin:g} nats count as rounding.",),
+            "differences", "Differences", (f"A lead of up to {document.margin:g} logits counts as rounding.",),
             Table(("check", "prompt", "method", "kind", "token", "of", "margin", "why"), details),
         ),
         Section("tools", "Tool calls that fit their schema", (), Table(("", "answers", "plain", "drafted"), tools)),
@@ -273,7 +241,7 @@ def _verdict(document: CheckDocument) -> list[str]:
     rounding = sum(finding.kind == "rounding" for finding in document.findings)
     lines = [f"{total - len(faults) - rounding} of {total} drafted answers are plain decoding's, token for token."]
     if rounding:
-        lines.append(f"{rounding} part from it where two tokens are equally likely within {document.margin:g} nats.")
+        lines.append(f"{rounding} part from it where two tokens are equally likely within {document.margin:g} logits.")
     if faults:
         first = faults[0]
         lines.append(

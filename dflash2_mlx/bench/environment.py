@@ -39,7 +39,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything that a figure depends on and that can be known."""
+    """Everything that a figure depends on and that can be known.
+
+    exact: float32 on the CPU, where only near-ties may be rounded either way.
+    """
 
     version: str
     commit: str | None
@@ -47,6 +50,7 @@ class Environment:
     when: str
     chip: str
     device: str
+    exact: bool
     memory_bytes: int | None
     system: str
     python: str
@@ -67,7 +71,7 @@ class Environment:
 
 def describe(pair: Pair | None, older: Pair | None = None, seed: int | None = None) -> Environment:
     """This machine, this command and these models."""
-    machine = probe()
+    machine, target = probe(), _target(pair) if pair else None
     return Environment(
         version=__version__,
         commit=_commit(),
@@ -75,13 +79,14 @@ def describe(pair: Pair | None, older: Pair | None = None, seed: int | None = No
         when=time.strftime("%Y-%m-%d %H:%M:%S %z"),
         chip=machine.chip,
         device=machine.name,
+        exact=machine.device == "cpu" and target is not None and target.stored == "float32",
         memory_bytes=machine.memory_bytes,
         system=f"{machine.os_name} {machine.os_version}",
         python=platform.python_version(),
         packages=machine.versions,
         preloaded=os.environ.get("LD_PRELOAD"),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        target=_target(pair) if pair else None,
+        target=target,
         drafter=_drafter(pair) if pair else None,
         older_drafter=_drafter(older) if older else None,
         seed=seed,

@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dflash2_mlx.bench.answers import Answering
+from dflash2_mlx.bench.environment import Environment
+from dflash2_mlx.bench.judge import EXACT, ROUNDED, Judge
+from dflash2_mlx.bench.margins import margin_of
 from dflash2_mlx.bench.timing import Parts, measure_parts
 from dflash2_mlx.config import Acceptance, SamplingParams, TextParams
 from dflash2_mlx.loading.pair import Pair
@@ -79,6 +83,11 @@ def drafter_kind(pair: Pair) -> str:
 def title(name: str) -> str:
     """The method for people."""
     return {PLAIN: "plain", "dflash1": "DFlash 1", "dflash2": "DFlash 2"}[name]
+
+
+def judge_of(pair: Pair, where: Environment, limit: float | None = None) -> Judge:
+    """The judge of the pair's drafted texts. limit: None = what rounding can do on this machine."""
+    return Judge(limit if limit is not None else EXACT if where.exact else ROUNDED, partial(margin_of, pair))
 
 
 def token_counter(pair: Pair, reasoning: str | None) -> Callable[[str], int]:

@@ -1,9 +1,15 @@
-"""The arithmetic of measurements: medians, spreads, percentiles, rates. Pure functions over floats."""
+"""The arithmetic of measurements: spreads, percentiles, rates, and what is beyond noise. Pure functions over floats."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES, LEVEL = 2000, 0.99
+FLOOR = 0.03  # what differs by less is no change, however sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +27,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """p50, p95 and p99 of `count` values."""
+    """p50, p95 and p99 of `count` values; None where there are too few values to have one."""
 
     p50: float
-    p95: float
-    p99: float
+    p95: float | None
+    p99: float | None
     count: int
 
 
@@ -41,20 +47,16 @@ def median_of(found: Spread | None) -> float | None:
     return found.median if found else None
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0 to 1) of the values do not exceed (nearest rank).
-
-    `values` must not be empty.
-    """
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
-
-
 def percentiles(values: Sequence[float]) -> Percentiles | None:
-    """p50, p95, p99 of the values; None where there are none."""
+    """p50, p95, p99 of the values, each a value that was measured; None where there are none.
+
+    A percentile that fewer values lie above than one is the maximum by another name, so it is left out.
+    """
     if not values:
         return None
-    return Percentiles(percentile(values, 0.5), percentile(values, 0.95), percentile(values, 0.99), len(values))
+    found = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf").tolist()
+    p95, p99 = (value if len(values) >= least else None for value, least in zip(found[1:], (20, 100), strict=True))
+    return Percentiles(found[0], p95, p99, len(values))
 
 
 def shares_of(found: Percentiles | None) -> tuple[float | None, float | None, float | None]:
@@ -69,11 +71,48 @@ def rate(count: float, seconds: float) -> float | None:
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The least-squares slope through points (x, y); 0 for fewer than two different x."""
-    if len(points) < 2:
+    if len({x for x, _ in points}) < 2:
         return 0.0
-    mean_x, mean_y = (sum(p[axis] for p in points) / len(points) for axis in (0, 1))
-    weight = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / weight if weight else 0.0
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def draws(count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Places among `count` values, drawn with replacement [RESAMPLES, count]: the bootstrap's, the same every time.
+
+    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13 (percentile interval).
+    """
+    return np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
+
+
+def interval(statistic: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+    """The middle `level` of a statistic of all draws [RESAMPLES]."""
+    low, high = np.quantile(statistic, ((1 - level) / 2, (1 + level) / 2)).tolist()
+    return low, high
+
+
+def beyond_noise(ratios: Sequence[float]) -> int:
+    """1 where the median of the ratios is above 1 beyond noise, -1 where it is below, else 0: the rule of `changed`."""
+    found = np.asarray(ratios)
+    return _side(float(np.median(found)), np.median(found[draws(len(found))], axis=1))
+
+
+def changed(before: Sequence[float], after: Sequence[float]) -> int:
+    """1 where the median has risen beyond noise, -1 where it has fallen, else 0.
+
+    Beyond noise: the ratio of the medians is off 1 by more than FLOOR, and its bootstrapped interval leaves 1 out.
+    """
+    one, other = np.asarray(before), np.asarray(after)
+    old, new = (np.median(v[draws(len(v), seed)], axis=1) for seed, v in enumerate((one, other)))
+    if not np.median(one) or not old.all():
+        return 0
+    return _side(float(np.median(other) / np.median(one)), new / old)
+
+
+def _side(ratio: float, statistic: NDArray[np.float64]) -> int:
+    low, high = interval(statistic)
+    if abs(ratio - 1) <= FLOOR:
+        return 0
+    return 1 if low > 1 else -1 if high < 1 else 0
 
 
 def shown(value: float | None) -> str:

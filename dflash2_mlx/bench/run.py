@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dflash2_mlx.bench.answers import Clock, Measured, first_difference, measure
+from dflash2_mlx.bench.answers import Clock, Measured, measure
 from dflash2_mlx.bench.energy import PowerMeter
 from dflash2_mlx.bench.figures import MethodFigures, Passes, decode_rate, figures
+from dflash2_mlx.bench.judge import EXACT, Judge
 from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread, spread
 from dflash2_mlx.bench.timing import Parts
@@ -41,13 +42,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the text of a method is not plain decoding's: token index `at`, of `length` tokens."""
+    """Where the text of a method is not plain decoding's, of `length` tokens, and what the judge says of it."""
 
     method: str
     conversation: int
     turn: int
-    at: int
+    at: int | None
     length: int
+    kind: str
+    margin: float | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class RunPlan:
     count_tokens: Callable[[str], int] = field(default=len)
     clock: Clock = time.perf_counter
     meter: PowerMeter | None = None
+    judge: Judge = field(default_factory=lambda: Judge(EXACT, lambda request, at, other: None))
 
 
 def groups_of(
@@ -102,7 +107,9 @@ def drafted(groups: Sequence[GroupResult]) -> list[str]:
 
 def run_group(group: Group, methods: Sequence[Method], plan: RunPlan) -> GroupResult:
     """Warm every method up, then answer all conversations `repeats` times, methods turn and turn about."""
-    return summed_up(group, take_passes(group, methods, plan))
+    run = _GroupRun(group, plan, methods[0])
+    passes = run.passes(methods)
+    return summed_up(group, passes, run.differences(passes))
 
 
 def take_passes(group: Group, methods: Sequence[Method], plan: RunPlan) -> dict[str, Passes]:
@@ -115,10 +122,9 @@ def speedup(one: Passes, plain: Passes) -> Spread | None:
     return _ratio(one, plain, decode_rate)
 
 
-def summed_up(group: Group, passes: Mapping[str, Passes]) -> GroupResult:
+def summed_up(group: Group, passes: Mapping[str, Passes], differences: tuple[Difference, ...]) -> GroupResult:
     """The group's result from all answers."""
     plain = passes[PLAIN]
-    differences = tuple(d for name, found in passes.items() for d in _differences(name, found, plain))
     others = [name for name in passes if name != PLAIN]
     same = not differences
     return GroupResult(
@@ -168,6 +174,21 @@ class _GroupRun:
             for method in methods
         }
 
+    def differences(self, passes: Mapping[str, Passes]) -> tuple[Difference, ...]:
+        """Where any repeat's text is not the first plain one, each kind of difference once."""
+        found: dict[tuple[object, ...], Difference] = {}
+        for name, taken in passes.items():
+            for repeat in taken.answers:
+                for number, (turns, expected) in enumerate(zip(repeat, passes[PLAIN].answers[0], strict=True)):
+                    for turn, (one, other) in enumerate(zip(turns, expected, strict=True)):
+                        place = (name, number, turn, one.tokens, one.reason)
+                        if (one.tokens, one.reason) == (other.tokens, other.reason) or place in found:
+                            continue
+                        request = self._request(self._openings[number], self._histories[number], turn)
+                        j = self._plan.judge.of(request, other, one)
+                        found[place] = Difference(name, number, turn, j.at, len(other.tokens), j.kind, j.margin, j.why)
+        return tuple(found.values())
+
     def _opening(self, turns: Sequence[str]) -> tuple[str, ...]:
         """The user messages, the first one after a document where the group asks for one."""
         tokens = self._group.context or self._group.workload.document_tokens
@@ -214,18 +235,6 @@ class _GroupRun:
             answers = self._all(method)
         tokens = sum(len(answer.tokens) for conversation in answers for answer in conversation)
         return meter.joules / tokens if tokens and meter.joules else None
-
-
-def _differences(name: str, passes: Passes, plain: Passes) -> list[Difference]:
-    """Where any repeat's text is not the first plain one."""
-    found = []
-    for repeat in passes.answers:
-        for number, (turns, expected) in enumerate(zip(repeat, plain.answers[0], strict=True)):
-            for turn, (one, other) in enumerate(zip(turns, expected, strict=True)):
-                at = first_difference(one.tokens, other.tokens)
-                if at is not None:
-                    found.append(Difference(name, number, turn, at, len(other.tokens)))
-    return list(dict.fromkeys(found))
 
 
 def _ratio(one: Passes, plain: Passes, number: Callable[[Sequence[Measured]], float | None]) -> Spread | None:

@@ -104,9 +104,11 @@ def _text_verdict(groups: Sequence[GroupResult]) -> str:
     different = [group.name for group in groups if not group.same_text]
     if not different:
         return "The text was the same with and without drafting in every answer."
+    faults = [d.why for group in groups for d in group.differences if d.kind == "fault"]
+    why = f"{faults[0]}; `dflash2-mlx bench check` says more" if faults else "rounding between two tokens as likely"
     return (
         f"The text DIFFERS from plain decoding in {len(different)} of {len(groups)} workloads "
-        f"({'; '.join(different)}). `dflash2-mlx bench check` tells rounding from a fault."
+        f"({'; '.join(different)}): {why}."
     )
 
 

@@ -28,7 +28,6 @@ bench = typer.Typer(
     add_completion=False,
 )
 _QUICK_TOKENS, _QUICK_DOCUMENT, _QUICK_REPEATS = 64, 500, 2
-_EXACT_MARGIN, _ROUNDED_MARGIN = 1e-3, 0.25  # nats: float32 on the CPU; half precision or quantised
 _SOAK_CACHE = 64 * 2**20  # bytes of earlier texts: few enough that they come and go
 _SWEEP_WORKLOADS = ("short-chat", "long-code", "maths", "chinese")
 
@@ -70,7 +69,7 @@ def run(
     from dflash2_mlx.bench.compare import KIND, VERSION
     from dflash2_mlx.bench.energy import find_meter
     from dflash2_mlx.bench.environment import describe
-    from dflash2_mlx.bench.methods import Width, methods_of, token_counter
+    from dflash2_mlx.bench.methods import Width, judge_of, methods_of, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
     from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report
     from dflash2_mlx.loading.load import with_drafter
@@ -81,11 +80,12 @@ def run(
     methods = methods_of(pair, older, Width(widest, cast(AcceptanceRule, acceptance)))
     _check_context(pair, *(contexts or (found.document_tokens for found in workloads)))
     counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
-    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter)
+    where = describe(pair, older, sampling.seed)
+    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge_of(pair, where))
     groups = groups_of(workloads, words, contexts, lengths)
     results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
     settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
-    document = RunDocument(KIND, VERSION, describe(pair, older, sampling.seed), settings, results, complete)
+    document = RunDocument(KIND, VERSION, where, settings, results, complete)
     finish(document, run_report(document), report)
 
 
@@ -174,25 +174,24 @@ def check(
 ) -> None:
     """Hold drafted answers against plain decoding: greedy, seeds, stop, penalties, tools, long prompts.
 
-    Exit 1 on a real difference; one that rounding explains is shown with its logit margin.
+    Exit 1 on a real difference; one that rounding explains is shown with its margin.
     """
     sizes = options.whole_numbers("--block-sizes", block_sizes)
     workloads = _workloads(workload, None, 1, quick=False)
     pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.check import KIND, VERSION, CheckDocument, Checker, CheckPlan, check_report
     from dflash2_mlx.bench.environment import describe
-    from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
+    from dflash2_mlx.bench.methods import PLAIN, Width, judge_of, method, token_counter
 
     assert pair.drafter is not None
     _check_context(pair, context)
     where = describe(pair)
-    exact = where.bandwidth is None and where.target is not None and where.target.stored == "float32"
-    allowed = (_EXACT_MARGIN if exact else _ROUNDED_MARGIN) if margin is None else margin
+    judge = judge_of(pair, where, margin)
     rows = _block_sizes(sizes or (2, pair.drafter.block_size), pair.drafter.block_size)
     plan = CheckPlan(
         lambda block: method(pair, PLAIN, Width(block)).open(),
         tuple(sorted(set(rows))),
-        allowed,
+        judge,
         max_tokens,
         tuple(range(1, seeds + 1)),
         context,
@@ -201,7 +200,7 @@ def check(
     checker = Checker(plan, workloads)
     findings, complete = gathered(_differences_told(checker.findings()))
     tools, long = tuple(checker.tools), checker.long_context
-    document = CheckDocument(KIND, VERSION, where, allowed, plan.block_sizes, findings, tools, long, complete)
+    document = CheckDocument(KIND, VERSION, where, judge.limit, plan.block_sizes, findings, tools, long, complete)
     finish(document, check_report(document), report)
     if document.faults:
         raise typer.Exit(1)

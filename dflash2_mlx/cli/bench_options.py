@@ -122,7 +122,7 @@ Margin = Annotated[
         "--margin",
         min=0.0,
         callback=_number,
-        help="Lead in nats up to which a different token is rounding. Default: 0.001 on the CPU in float32, else 0.25.",
+        help="Lead (logits) up to which another token is rounding. Default: 0.001 for float32 on the CPU, else 0.25.",
         rich_help_panel=_HOW,
     ),
 ]

@@ -8,13 +8,15 @@ another drafter on those, DRAFTER minus OTHER_DRAFTER, with a 95 % interval. The
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dflash2_mlx.bench.numbers import RESAMPLES, draws, interval
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
 from dflash2_mlx.engine.loop import decode
 from dflash2_mlx.engine.progress import Task
@@ -25,7 +27,6 @@ SETTINGS = ("enable_thinking", "reasoning_effort")
 BLOCK_SIZES = (5, 8)
 WIDEST = BLOCK_SIZES[-1]
 LONGEST_ANSWER = 200
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +111,13 @@ def is_right(text: str, expect: str) -> bool:
     return text.rsplit("</think>", 1)[-1].strip() == expect.strip()
 
 
-def interval(pairs: Sequence[tuple[Tally, Tally]], seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the difference in tokens per round, first minus second, questions drawn with replacement.
-
-    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13 (percentile interval).
-    """
-    chance = random.Random(seed)
-    differences = sorted(_difference(chance.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
-    return differences[int(0.025 * RESAMPLES)], differences[int(0.975 * RESAMPLES) - 1]
-
-
-def _difference(pairs: Sequence[tuple[Tally, Tally]]) -> float:
-    return total(first for first, _ in pairs).rate - total(second for _, second in pairs).rate
+def difference(pairs: Sequence[tuple[Tally, Tally]]) -> tuple[float, tuple[float, float]]:
+    """Tokens per round, first minus second, and the 95 % interval of that, questions drawn with replacement."""
+    counts = np.array([[(tally.tokens, tally.rounds) for tally in pair] for pair in pairs])  # [n, 2, 2]
+    drawn = counts[draws(len(pairs))].sum(axis=1)  # [RESAMPLES, 2, 2]
+    rates = drawn[..., 0] / np.maximum(1, drawn[..., 1])
+    both = [total(tallies).rate for tallies in zip(*pairs, strict=True)]
+    return both[0] - both[1], interval(rates[:, 0] - rates[:, 1], 0.95)
 
 
 def greedy_table(answers: Answers, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
@@ -183,10 +179,10 @@ def main() -> int:
         out["other"] = {"drafter": other.kind, "greedy": greedy_table(other, free)}
         out["other"]["sampled"], theirs = sampled_table(other, free, options.seeds)
         pairs = list(zip(mine, theirs, strict=True))
-        low, high = interval(pairs)
-        out["difference"] = {"block_size": WIDEST, "mean": round(_difference(pairs), 3), "low": low, "high": high}
+        mean, (low, high) = difference(pairs)
+        out["difference"] = {"block_size": WIDEST, "mean": round(mean, 3), "low": low, "high": high}
         print(
-            f"{answers.kind} - {other.kind}, temperature 1, block {WIDEST}: {_difference(pairs):+.3f} tokens per round, "
+            f"{answers.kind} - {other.kind}, temperature 1, block {WIDEST}: {mean:+.3f} tokens per round, "
             f"95 % from {low:+.3f} to {high:+.3f} ({len(pairs)} prompts, {options.seeds} seeds, {RESAMPLES} resamples)"
         )
     print(json.dumps(out))

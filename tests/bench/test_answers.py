@@ -3,7 +3,7 @@
 import pytest
 from bench_fakes import FakeSession, drafted_rounds, plain_rounds
 
-from dflash2_mlx.bench.answers import first_difference, measure, phase_rate, rate_over_answer, token_gaps
+from dflash2_mlx.bench.answers import measure, phase_rate, rate_over_answer, token_gaps
 from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.session.session import Request
 
@@ -53,10 +53,3 @@ def test_the_rate_over_an_answer_is_that_of_every_full_window(clock):
 def test_a_window_that_ends_inside_a_round_ends_at_its_share_of_the_round(clock):
     answer = measure(FakeSession(clock, drafted_rounds([1], [2, 3, 4, 5]), step_s=0.4), REQUEST, clock)
     assert rate_over_answer([answer], 3) == [(3, pytest.approx(3 / 0.3))]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "at"), [("abc", "abc", None), ("abc", "abd", 2), ("ab", "abc", 2), ("", "", None), ("x", "", 0)]
-)
-def test_the_first_difference_is_where_one_text_leaves_the_other(one, other, at):
-    assert first_difference([ord(c) for c in one], [ord(c) for c in other]) == at

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from bench_fakes import FakeClock, FakeSession, plain_rounds
 
-from dflash2_mlx.bench.check import Checker, CheckPlan, margin_over, valid_calls
+from dflash2_mlx.bench.check import Checker, CheckPlan, valid_calls
+from dflash2_mlx.bench.judge import Judge
 from dflash2_mlx.bench.schema import call_problem, problem
 from dflash2_mlx.bench.workloads import Workload
-from dflash2_mlx.events import Finished, Round, TokenLogprob, ToolCall
+from dflash2_mlx.events import Finished, ToolCall
 
 CHAT = Workload("chat", "about", 64, (("one",),))
 WEATHER = {
@@ -29,18 +30,15 @@ WEATHER = {
 }
 
 
-def rounds_with_margin(tokens, margin):
-    """Plain rounds whose logprobs say that token + 100 was less likely by `margin`."""
-    return [Round((t,), 0, 0, (TokenLogprob(t, -0.1, ((t, -0.1), (t + 100, -0.1 - margin))),)) for t in tokens]
+def judge(margin):
+    """Says that plain decoding led by `margin` wherever it is asked."""
+    return Judge(1e-3, lambda request, at, other: margin)
 
 
-def findings(plain_tokens, drafted_tokens, *, margin=1.0, allowed=1e-3, workload=CHAT):
+def findings(plain_tokens, drafted_tokens, *, margin=1.0, workload=CHAT):
     clock = FakeClock()
-    sessions = {
-        1: FakeSession(clock, rounds_with_margin(plain_tokens, margin)),
-        4: FakeSession(clock, plain_rounds(drafted_tokens)),
-    }
-    plan = CheckPlan(sessions.__getitem__, (4,), allowed, 64, (1,), 40, len)
+    sessions = {1: FakeSession(clock, plain_rounds(plain_tokens)), 4: FakeSession(clock, plain_rounds(drafted_tokens))}
+    plan = CheckPlan(sessions.__getitem__, (4,), judge(margin), 64, (1,), 40, len)
     return [finding for finding in Checker(plan, [workload]).findings() if finding.check == "greedy"]
 
 
@@ -73,7 +71,7 @@ def test_another_reason_to_end_is_a_fault():
                 yield replace(event, reason="length") if isinstance(event, Finished) else event
 
     sessions = {1: FakeSession(clock, plain_rounds([1])), 4: Long(clock, plain_rounds([1]))}
-    plan = CheckPlan(sessions.__getitem__, (4,), 1e-3, 64, (1,), 40, len)
+    plan = CheckPlan(sessions.__getitem__, (4,), judge(0.0), 64, (1,), 40, len)
     found = next(iter(Checker(plan, [CHAT]).findings()))
     assert found.kind == "fault" and "ended by length, plain by stop" in found.why
 
@@ -81,16 +79,9 @@ def test_another_reason_to_end_is_a_fault():
 def test_a_stop_string_that_is_not_honoured_is_a_fault():
     clock = FakeClock()
     session = FakeSession(clock, plain_rounds([1, 2, 3]))
-    plan = CheckPlan(lambda _: session, (4,), 1e-3, 64, (1,), 40, len)
+    plan = CheckPlan(lambda _: session, (4,), judge(0.0), 64, (1,), 40, len)
     found = [f for f in Checker(plan, [CHAT]).findings() if f.check == "stop"]
     assert [f.kind for f in found] == ["fault"]
-
-
-def test_the_margin_is_over_the_other_token_or_at_least_over_the_last_listed():
-    entry = TokenLogprob(1, -0.2, ((1, -0.2), (2, -0.5), (3, -4.0)))
-    assert margin_over(entry, 2) == pytest.approx(0.3)
-    assert margin_over(entry, 99) == pytest.approx(3.8)
-    assert margin_over(TokenLogprob(1, -0.2), 2) is None
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ class InterruptedAt:
 
 
 INTERRUPTED = {
-    "run": ("dflash2_mlx.bench.run.take_passes", 2, (*QUICK, "-w", "short-chat", "-w", "chinese")),
+    "run": ("dflash2_mlx.bench.run.run_group", 2, (*QUICK, "-w", "short-chat", "-w", "chinese")),
     "sweep": (
         "dflash2_mlx.bench.sweep.take_passes",
         2,
@@ -198,7 +198,7 @@ def test_ctrl_c_shows_what_was_measured_so_far(cli, monkeypatch, tmp_path, comma
 
 
 def test_ctrl_c_before_anything_was_measured_leaves_nothing_behind(cli, monkeypatch):
-    InterruptedAt(monkeypatch, "dflash2_mlx.bench.run.take_passes", 1)
+    InterruptedAt(monkeypatch, "dflash2_mlx.bench.run.run_group", 1)
     outcome = cli("run", "--model", "demo", *QUICK, "-w", "short-chat")
     assert outcome.code == 130 and outcome.out == ""
 
