@@ -12,7 +12,7 @@ import mlx.core as mx
 from dflash2_mlx.bench.timing import TimedTarget
 from dflash2_mlx.engine.sampling import Sampler, log_weights
 from dflash2_mlx.events import Round
-from dflash2_mlx.loading.load import Pair
+from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.session.session import Request, Session, render
 from dflash2_mlx.targets.base import Forward, LayeredTarget
 
