@@ -167,7 +167,7 @@ def _opened(model: OpenedModel) -> OpenedModel:
             return _unfit(model, f"incomplete: {listed(missing)} missing or cut")
         config = read_json(folder / "config.json")
         weights = read_weights(folder, names, files)
-        _refuse_too_many_layers(folder, config, weights)
+        _refuse_impossible(folder, config, weights)
     except LoadError as error:
         return replace(model, fault=error)
     return replace(model, config=config, weights=weights)
@@ -206,13 +206,16 @@ def _short_name(name: str, known: KnownPair | None) -> str:
     return name
 
 
-def _refuse_too_many_layers(folder: Path, config: Mapping[str, object], weights: tuple[WeightFile, ...]) -> None:
-    """A layer has a tensor at least: a config that wants more is built into all memory there is."""
+def _refuse_impossible(folder: Path, config: Mapping[str, object], weights: tuple[WeightFile, ...]) -> None:
+    """Numbers that size what is built. A layer has a tensor at least; a context is counted in 32 bits."""
     tensors = sum(len(file.tensors) for file in weights)
+    limits = {"num_hidden_layers": tensors, "max_position_embeddings": 2**31 - 1}
     for settings in (config, config.get("text_config")):
-        layers = settings.get("num_hidden_layers") if isinstance(settings, Mapping) else None
-        if isinstance(layers, int | float) and layers > tensors:
-            raise ConfigError(
-                f"{folder}/config.json: num_hidden_layers is {layers}, but the weights have {tensors} tensors. "
-                "Fetch it again."
-            )
+        for key, high in limits.items():
+            value = settings.get(key) if isinstance(settings, Mapping) else None
+            if value is not None and (type(value) is not int or not 1 <= value <= high):
+                why = f": the weights have {tensors} tensors" if high == tensors else ""
+                raise ConfigError(
+                    f"{folder}/config.json: {key} is {value!r}, not a whole number from 1 to {high}{why}. "
+                    "Fetch it again."
+                )

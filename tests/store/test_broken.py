@@ -156,10 +156,15 @@ WEIGHTS = {  # of either model
     "config that is not text": (text("config.json", b"\xff\xfe"), "not readable as JSON"),
     "tensor with an escape": (renamed("\x1b]0;owned\x07\u202e"), r"\x1b]0;owned\x07\u202e"),
     "more layers than tensors": (config(num_hidden_layers=2**31), "num_hidden_layers"),
+    "no layer": (config(num_hidden_layers=0), "num_hidden_layers"),
+    "layers of text": (config(num_hidden_layers="8"), "num_hidden_layers"),
+    "context without end": (config(max_position_embeddings=INFINITY), "max_position_embeddings"),
+    "context of text": (config(max_position_embeddings="long"), "max_position_embeddings"),
+    "context of nothing": (config(max_position_embeddings=0), "max_position_embeddings"),
+    "context below nothing": (config(max_position_embeddings=-5), "max_position_embeddings"),
     "layers without end": (config(num_hidden_layers=INFINITY), "num_hidden_layers"),
 }
 TARGETS = {
-    "layers of text": (config(num_hidden_layers="8"), "cannot load|num_hidden_layers"),
     "vocabulary of 2^60": (config(vocab_size=2**60), "cannot load"),
     "vocabulary beyond any": (config(vocab_size=HUGE), "cannot load|vocab_size"),
     "no width": (config(hidden_size=0), "cannot load|hidden_size"),
