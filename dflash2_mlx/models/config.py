@@ -208,17 +208,12 @@ def _causal(keys: _Keys, architecture: str, windows: tuple[int | None, ...]) -> 
 
 
 def _taps(keys: _Keys, num_target_layers: int | None) -> tuple[int, ...]:
+    """Each names one layer of the target, once, in rising order."""
     taps = keys.get("target_layer_ids")
     if taps is None:
         keys.whole("target_layer_ids", 0)  # raises: the key is missing
     if not isinstance(taps, list) or not taps or any(isinstance(t, bool) or not isinstance(t, int) for t in taps):
         raise keys.error("target_layer_ids", f"{taps!r} is not a list of layer numbers")
-    check_taps(taps, num_target_layers, keys)
-    return tuple(taps)
-
-
-def check_taps(taps: list[int], num_target_layers: int | None, keys: _Keys) -> None:
-    """Each tap names one layer of the target, once, in rising order."""
     for tap in taps:
         if tap < 0 or (num_target_layers is not None and tap >= num_target_layers):
             raise keys.error(
@@ -227,6 +222,7 @@ def check_taps(taps: list[int], num_target_layers: int | None, keys: _Keys) -> N
             )
     if len(set(taps)) != len(taps) or sorted(taps) != taps:
         raise keys.error("target_layer_ids", f"{taps} is not in rising order without repeats")
+    return tuple(taps)
 
 
 def _conv(keys: _Keys, hidden: int) -> ConvConfig:

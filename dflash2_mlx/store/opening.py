@@ -100,14 +100,9 @@ def open_pair(params: LoadParams) -> OpenedPair:
     Raises: LoadError for a name that can be no model, or a required drafter that is unknown; UsageError.
     """
     known = known_pair(params.model)
-    target, drafter, off = target_and_drafter(params)
-    return OpenedPair(
-        params,
-        known,
-        open_target(target, known),
-        open_drafter(drafter, params.draft_revision, known) if drafter else None,
-        off,
-    )
+    target, draft, off = target_and_drafter(params)
+    drafter = open_drafter(draft, params.draft_revision, known) if draft else None
+    return OpenedPair(params, known, open_target(target, known), drafter, off)
 
 
 def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
@@ -116,14 +111,16 @@ def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
     if model.fault:
         return replace(model, config=published_target(model.name) or {})
     if is_drafter(model.config):
-        fault = ConfigError(
-            f"{model.folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
-            "Pass it as --draft, and its target as --model."
+        return _faulty(
+            model,
+            ConfigError(
+                f"{model.folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
+                "Pass it as --draft, and its target as --model."
+            ),
         )
-        return replace(model, fault=fault)
     if not any(all(name in model.files for name in names) for names in _TOKENIZERS):
-        fault = ConfigError(f"{model.folder}: there is no tokenizer.json here, nor another tokenizer. Fetch it again.")
-        return replace(model, fault=fault)
+        text = f"{model.folder}: there is no tokenizer.json here, nor another tokenizer. Fetch it again."
+        return _faulty(model, ConfigError(text))
     return model
 
 
@@ -135,7 +132,7 @@ def open_drafter(name: str, revision: str | None = None, known: KnownPair | None
     try:
         return replace(model, drafter=parse_drafter_config(model.config, str(model.folder / "config.json")))
     except LoadError as error:
-        return replace(model, fault=error)
+        return _faulty(model, error)
 
 
 def open_model(name: str, revision: str | None = None, known: KnownPair | None = None) -> OpenedModel:
@@ -169,8 +166,16 @@ def _opened(model: OpenedModel) -> OpenedModel:
         weights = read_weights(folder, names, files)
         _refuse_impossible(folder, config, weights)
     except LoadError as error:
-        return replace(model, fault=error)
+        return _faulty(model, error)
     return replace(model, config=config, weights=weights)
+
+
+def _faulty(model: OpenedModel, error: LoadError) -> OpenedModel:
+    """The model with its fault, the command that fetches it added to the advice to do so."""
+    text = str(error)
+    if model.fetch and text.endswith("etch it again."):
+        error = type(error)(f"{text[:-1]}: {model.fetch}")
+    return replace(model, fault=error)
 
 
 def _unfit(model: OpenedModel, problem: str) -> OpenedModel:

@@ -112,3 +112,14 @@ def test_a_pair_of_the_table_is_fetched_by_its_alias(cli, cache, monkeypatch):
     monkeypatch.setenv("DFLASH2_SKIP_FIT", "1")
     for name in ("qwen3.8-27b", "mlx-community/Qwen3.8-27B-4bit"):
         assert cli("generate", "-m", name, "hello").err.endswith("Fetch it with: dflash2-mlx pull qwen3.8-27b\n")
+
+
+def test_a_snapshot_that_another_program_left_without_a_tokenizer_names_the_file_and_the_command(cli, hub, pair):
+    from huggingface_hub import snapshot_download
+
+    snapshot_download("some/target", ignore_patterns=["tokenizer*"])
+    outcome = cli(*ASK)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1 and "there is no tokenizer.json" in outcome.err
+    assert outcome.err.endswith("Fetch it again: dflash2-mlx pull some/target\n")
+    assert cli("pull", "some/target").code == 0 and cli("pull", "some/drafter").code == 0
+    assert cli(*ASK).code == 0
