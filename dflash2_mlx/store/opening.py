@@ -108,7 +108,7 @@ def open_pair(params: LoadParams) -> OpenedPair:
 def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
     """The target `name`. Raises: LoadError for a name that can be no model."""
     model = open_model(name, None, known)
-    if model.fault:
+    if not model.is_there:
         return replace(model, config=published_target(model.name) or {})
     if is_drafter(model.config):
         return _faulty(
@@ -118,7 +118,7 @@ def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
                 "Pass it as --draft, and its target as --model."
             ),
         )
-    if not any(all(name in model.files for name in names) for names in _TOKENIZERS):
+    if not model.fault and not any(all(name in model.files for name in names) for names in _TOKENIZERS):
         text = f"{model.folder}: there is no tokenizer.json here, nor another tokenizer. Fetch it again."
         return _faulty(model, ConfigError(text))
     return model
@@ -127,8 +127,10 @@ def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
 def open_drafter(name: str, revision: str | None = None, known: KnownPair | None = None) -> OpenedModel:
     """The drafter `name`. Raises: LoadError for a name that can be no model; UsageError for a folder's revision."""
     model = open_model(name, revision, known)
-    if model.fault:
+    if not model.is_there:
         return replace(model, drafter=published_drafter(model.name))
+    if model.fault:
+        return model
     try:
         return replace(model, drafter=parse_drafter_config(model.config, str(model.folder / "config.json")))
     except LoadError as error:
@@ -158,16 +160,17 @@ def _opened(model: OpenedModel) -> OpenedModel:
         problem = problem_of(manifest, files) if manifest and (in_cache or manifest.damaged) else None
         if problem:
             return _unfit(model, problem)
+        if "config.json" in files or not in_cache:
+            model = replace(model, config=read_json(folder / "config.json"))
         names = shard_names(folder, files)
         missing = [name for name in ("config.json", *names) if name not in files]
         if in_cache and missing:
             return _unfit(model, f"incomplete: {listed(missing)} missing or cut")
-        config = read_json(folder / "config.json")
         weights = read_weights(folder, names, files)
-        _refuse_impossible(folder, config, weights)
+        _refuse_impossible(folder, model.config, weights)
     except LoadError as error:
         return _faulty(model, error)
-    return replace(model, config=config, weights=weights)
+    return replace(model, weights=weights)
 
 
 def _faulty(model: OpenedModel, error: LoadError) -> OpenedModel:

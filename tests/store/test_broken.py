@@ -265,7 +265,7 @@ def test_a_folder_that_may_not_be_listed(pair, monkeypatch):
 
 def test_an_empty_folder(pair, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert refused((tmp_path / "empty", pair[1]), "no model*.safetensors files")
+    assert refused((tmp_path / "empty", pair[1]), "there is no config.json here. Give a model folder.")
 
 
 def test_two_sets_of_weights_without_an_index(pair):
