@@ -35,7 +35,7 @@ class SamplingParams:
     """How the target's token is chosen. The defaults are greedy decoding without any change of logits.
 
     temperature: 0 is greedy; less than 1e-30, by which float32 cannot divide, is 0.
-    top_p: 1 is off. top_k: 0 is off. min_p: 0 is off.
+    top_p: 1 is off. top_k: 0 or -1 is off. min_p: 0 is off.
     seed: any int; None draws one. repetition_penalty: 1 is off, over prompt and output.
     presence_penalty, frequency_penalty: 0 is off, over the output only.
     logit_bias: token id -> number added to its logit. logprobs: None is off, N reports the N likeliest (0..20).
@@ -59,6 +59,8 @@ class SamplingParams:
         if self.temperature < _COLDEST:
             object.__setattr__(self, "temperature", 0.0)
         _between("top_p", self.top_p, 0.0, 1.0)
+        if self.top_k == -1 and type(self.top_k) is int:  # how others say "off"
+            object.__setattr__(self, "top_k", 0)
         _whole("top_k", self.top_k, 0)
         _between("min_p", self.min_p, 0.0, 1.0)
         _between("repetition_penalty", self.repetition_penalty, 0.01, 100.0)

@@ -15,11 +15,24 @@ DFlash2Error                 exit 1: one line on stderr, no traceback
 A message has three parts: what happened with the values, why, what to type next.
 """
 
+import re
+
+# Control characters, line separators and what turns the direction of writing.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` on one line, control characters as escapes: names and files from outside must not steer a terminal."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
 
 class DFlash2Error(Exception):
     """Base of all errors that a user can cause; `str(error)` is the line to show."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class LoadError(DFlash2Error):

@@ -5,6 +5,7 @@ Here is what several folders use: the command line run in this process, a tiny p
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny random target and its drafter on disk, which no test may change."""
     root = tmp_path_factory.mktemp("stored")
     return write_target(root / "target"), write_drafter(root / "drafter")
+
+
+@pytest.fixture
+def pair(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Copies of the stored target and drafter, free to be broken."""
+    return tuple(Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in stored)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 import typer
@@ -17,6 +18,7 @@ from dflash2_mlx.store.hub import gigabytes
 from dflash2_mlx.store.opening import OpenedModel, open_pair
 from dflash2_mlx.store.pairs import DEMO
 
+_REDECODING = ("M1", "M2")
 _PARTS = {
     "target": "target weights",
     "drafter": "drafter weights",
@@ -108,7 +110,7 @@ def pair_lines(examined: Examined, machine: Machine) -> list[str]:
         lines.append(_line("next", "a smaller pair: `dflash2-mlx models` lists them; demo runs anywhere"))
     if judged and judged.word == "tight":
         lines.append(_line("next", "close other programs before a long answer, or take one of the steps above"))
-    return lines + [_line("note", text) for text in (*examined.notes, *_drafter_limit(examined))]
+    return lines + [_line("note", text) for text in _notes(examined, machine)]
 
 
 def _placed(model: OpenedModel) -> str:
@@ -159,15 +161,27 @@ def _verdict(examined: Examined, machine: Machine) -> str:
     return f"{told}. Up to {judged.largest_context} tokens of context fit"
 
 
-def _drafter_limit(examined: Examined) -> list[str]:
-    """A drafter that sees everything was trained up to some length; past it only its guesses get worse."""
-    plan, drafter = examined.plan, examined.plan.drafter if examined.plan else None
-    trained = drafter.max_position_embeddings if drafter else None
-    if plan is None or drafter is None or trained is None or drafter.context_rows is not None:
-        return []
-    if plan.context <= trained:
-        return []
-    return [f"the drafter knows {trained} tokens of context: past it drafts may be accepted less, the text stays exact"]
+def _notes(examined: Examined, machine: Machine) -> list[str]:
+    """What is good to know about the pair."""
+    plan, drafter, found = examined.plan, examined.pair.drafter, list(examined.notes)
+    trained = drafter.drafter.max_position_embeddings if drafter and drafter.drafter else None
+    if plan and plan.drafter and trained and plan.drafter.context_rows is None and plan.context > trained:
+        found.append(f"the drafter knows {trained} tokens of context: past it fewer drafts hold, the text stays exact")
+    if plan and plan.target.quantized and machine.family in _REDECODING and not _is_mxfp4(examined.pair.target):
+        found.append(
+            f"{machine.family} decodes affine weights anew for every row of a block: an mxfp4 conversion of the target "
+            "drafts faster there"
+        )
+    for model in examined.pair.models:
+        if model.is_there and not model.fault and not model.manifest and model.state != "bundled":
+            record = "--record " if model.state == "folder" else ""
+            found.append(f"no hashes of {model.name} are noted here: dflash2-mlx verify {record}{model.name}")
+    return found
+
+
+def _is_mxfp4(target: OpenedModel) -> bool:
+    settings = target.config.get("quantization") or target.config.get("quantization_config")
+    return isinstance(settings, Mapping) and "mxfp4" in (settings.get("mode"), settings.get("quant_method"))
 
 
 def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
@@ -192,7 +206,7 @@ def _document(machine: Machine, examined: Examined, *, ready: bool) -> str:
             "verdict": asdict(examined.verdict) if examined.verdict else None,
             "problems": examined.problems,
             "todo": examined.todo,
-            "notes": (*examined.notes, *_drafter_limit(examined)),
+            "notes": _notes(examined, machine),
         },
     }
     return json.dumps(content, ensure_ascii=False, indent=2)

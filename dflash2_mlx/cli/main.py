@@ -91,7 +91,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is flushed to a closed pipe at exit
         return _CLOSED_PIPE
-    if isinstance(error, ImportError) and (obstacles := probe().obstacles):
+    if isinstance(error, ImportError | RuntimeError) and (obstacles := probe().obstacles):
         for obstacle in obstacles:
             fail(obstacle)
         return 1

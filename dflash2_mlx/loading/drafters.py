@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 from dflash2_mlx.config import STORED_BITS
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError
 from dflash2_mlx.loading.checks import refuse_foreign_drafter
-from dflash2_mlx.loading.target import lay_out_for_cpu
+from dflash2_mlx.loading.target import cannot_load, lay_out_for_cpu
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.store.opening import OpenedModel
@@ -28,11 +28,14 @@ def name_network(opened: OpenedModel) -> DraftNetwork:
     refuse_foreign_drafter(opened)
     assert opened.drafter
     weights: dict[str, mx.array] = {}
-    for file in opened.weights:
-        loaded = mx.load(str(file.path))
-        assert isinstance(loaded, dict)
-        weights.update(loaded)
-    return build_network(opened.drafter, weights)
+    try:
+        for file in opened.weights:
+            loaded = mx.load(str(file.path))
+            assert isinstance(loaded, dict)
+            weights.update(loaded)
+        return build_network(opened.drafter, weights)
+    except (ValueError, RuntimeError, OverflowError, MemoryError) as error:  # sizes that no array has
+        raise cannot_load(opened.folder, "MLX cannot build this drafter", error) from error
 
 
 def finish_drafter(opened: OpenedModel, network: DraftNetwork, target: LayeredTarget, bits: int) -> DFlashDrafter:

@@ -27,12 +27,13 @@ def load_pair(params: LoadParams) -> Pair:
 def load_opened(opened: OpenedPair) -> Pair:
     """The opened pair in memory. Raises: LoadError and its kinds, before weights are read if that can be told."""
     target = opened.target
+    settings, kind = text_config(target), target.config.get("model_type")
+    if target.is_there and target.config:  # what kind of model it is comes before what is wrong with its files
+        refuse_code(target)
+        target_family(kind)
+        mlx_quantization(target)
     if target.fault:
         raise target.fault
-    refuse_code(target)
-    settings, kind = text_config(target), target.config.get("model_type")
-    target_family(kind)
-    mlx_quantization(target)
     generation: Mapping[str, object] = {}
     if "generation_config.json" in target.files:
         generation = read_json(target.folder / "generation_config.json")

@@ -14,6 +14,8 @@ from dflash2_mlx.errors import WeightsError
 from dflash2_mlx.loading.checks import mlx_quantization
 from dflash2_mlx.store.opening import OpenedModel
 
+_LONGEST = 300  # characters of another's message
+
 
 def load_model(target: OpenedModel) -> Any:
     """mlx-lm's model with the tensors that the index names; those it has no use for (vision, mtp) are never read."""
@@ -25,11 +27,14 @@ def load_model(target: OpenedModel) -> Any:
         with _only(target) as exact, redirect_stdout(sys.stderr):
             model, _ = utils.load_model(exact, False, True, added)  # not lazy, strict
     except Exception as error:  # mlx-lm raises what Python does with a config it cannot build; the folder's fault
-        first = str(error).splitlines()[0].rstrip(" .:") if str(error) else type(error).__name__
-        raise WeightsError(
-            f"{target.folder}: mlx-lm cannot load this model: {first}. Fetch it again, or try `mlx_lm`."
-        ) from error
+        raise cannot_load(target.folder, "mlx-lm cannot load this model", error) from error
     return model
+
+
+def cannot_load(folder: Path, what: str, error: Exception) -> WeightsError:
+    """The line for what a library raised over the files in `folder`."""
+    why = " ".join(str(error).split())[:_LONGEST].rstrip(" .:") or type(error).__name__
+    return WeightsError(f"{folder}: {what}: {why}. Fetch it again.")
 
 
 def lay_out_for_cpu(module: nn.Module) -> None:

@@ -15,6 +15,7 @@ _OLDEST_MACOS = 14
 _MAC, _LINUX = "Darwin", "Linux"
 _PACKAGES = ("mlx", "mlx-metal", "mlx-lm")
 _LONGEST_ERROR = 240
+_NO_DEVICE = "No Metal device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,12 @@ def _obstacles(machine: Machine) -> tuple[str, ...]:
     if unsupported:
         return (unsupported,)
     found = []
-    if machine.mlx_error:
+    if machine.mlx_error and _NO_DEVICE in machine.mlx_error:  # a Mac's MLX calls Metal available without asking
+        found.append(
+            f"MLX finds no Metal device here ({machine.mlx_error}): a virtual machine, or a login without the GPU? "
+            "Run it on the Mac itself, logged in as a user."
+        )
+    elif machine.mlx_error:
         wanted = "mlx mlx-metal" if machine.system == _MAC else '"mlx[cpu]"'
         found.append(
             f"MLX cannot be loaded: {machine.mlx_error}. "

@@ -17,6 +17,7 @@ from dflash2_mlx.store.opening import OpenedPair, open_pair
 from dflash2_mlx.store.pairs import DEMO, FLAGSHIP
 
 USUAL_CONTEXT = 8192
+_LARGE = 2**30  # bytes of weights that a CPU takes a second and more to go through for a token
 _SKIP = "DFLASH2_SKIP_FIT"
 _SKIPPED = ("vision_tower.", "vision_adapter.", "vision_projection.", "visual.", "mtp.")  # tensors mlx-lm drops
 
@@ -70,7 +71,7 @@ def why_not_default(examined: Examined, machine: Machine) -> str | None:
     """Why this pair, made for a Mac's GPU, is not what answers here unasked; None where it may be."""
     name, verdict = examined.pair.params.model, examined.verdict
     if machine.device == "cpu":
-        return f"MLX computes on the CPU here, which is slow for {name}"
+        return _slow(name)
     if verdict is None or examined.problems:
         return examined.problems[0] if examined.problems else f"whether {name} fits cannot be told"
     return None
@@ -82,7 +83,8 @@ def examine_default(params: LoadParams, context: int | None, machine: Machine) -
     why = why_not_default(flagship, machine)
     if why is None:
         return flagship
-    return replace(examine(open_pair(replace(params, model=DEMO)), context, machine), notes=(why,))
+    bundled = examine(open_pair(replace(params, model=DEMO)), context, machine)
+    return replace(bundled, notes=(*bundled.notes, why))
 
 
 def examine(pair: OpenedPair, context: int | None, machine: Machine) -> Examined:
@@ -101,7 +103,13 @@ def examine(pair: OpenedPair, context: int | None, machine: Machine) -> Examined
         problems.append(_over(pair.params.model, plan.context, verdict))
     elif pair.missing:
         todo = _fetch(pair, machine)
-    return Examined(pair, plan, need, verdict, tuple(problems), todo)
+    large = machine.device == "cpu" and need is not None and need.target > _LARGE
+    notes = (_slow(pair.params.model),) if large else ()
+    return Examined(pair, plan, need, verdict, tuple(problems), todo, notes)
+
+
+def _slow(name: str) -> str:
+    return f"MLX computes on the CPU here, which is slow for {name}"
 
 
 def _plan(pair: OpenedPair, context: int) -> Plan | None:

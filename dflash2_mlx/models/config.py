@@ -11,6 +11,7 @@ from dflash2_mlx.errors import ConfigError, UnsupportedError
 
 DFLASH2_ARCHITECTURE = "DFlash2DraftModel"
 DRAFTER_ARCHITECTURES = (DFLASH2_ARCHITECTURE, "DFlashDraftModel", "MuseGlimmerAssistantModel")
+_MOST_LAYERS = 1024  # far more than any drafter has; a list of 2^31 is built for nobody
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
@@ -87,7 +88,7 @@ def parse_drafter_config(raw: Mapping[str, object], source: str) -> DrafterConfi
     """
     keys = _Keys(raw, source)
     architecture = _architecture(raw, source)
-    layers = keys.whole("num_hidden_layers", 1)
+    layers = keys.whole("num_hidden_layers", 1, _MOST_LAYERS)
     hidden, heads, kv_heads = (keys.whole(k, 1) for k in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     if heads % kv_heads:
         raise keys.error("num_key_value_heads", f"{kv_heads} does not divide num_attention_heads {heads}")
@@ -147,9 +148,11 @@ class _Keys:
         return ConfigError(f"{self._source}: {key}: {what}. The file is not a valid drafter config; fetch it again.")
 
     def get(self, key: str) -> object:
-        """The value in `dflash_config`, else at top level, else None."""
-        value = self._nested.get(key)
-        return self._raw.get(key) if value is None else value
+        """The value in `dflash_config` or at top level, else None. Raises: ConfigError where both differ."""
+        nested, top = self._nested.get(key), self._raw.get(key)
+        if nested is not None and top is not None and nested != top:
+            raise self.error(key, f"it is {nested!r} in dflash_config and {top!r} at top level")
+        return top if nested is None else nested
 
     def whole(self, key: str, low: int, high: int = 2**31) -> int:
         value = self.get(key)
@@ -167,8 +170,9 @@ class _Keys:
 
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
         value = self.get(key)
-        if value is None:
-            value = default
+        return self.checked(key, default if value is None else value, low, high)
+
+    def checked(self, key: str, value: object, low: float, high: float) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise self.error(key, f"{value!r} is not a number from {low} to {high}")
         return float(value)
@@ -204,17 +208,12 @@ def _causal(keys: _Keys, architecture: str, windows: tuple[int | None, ...]) -> 
 
 
 def _taps(keys: _Keys, num_target_layers: int | None) -> tuple[int, ...]:
+    """Each names one layer of the target, once, in rising order."""
     taps = keys.get("target_layer_ids")
     if taps is None:
         keys.whole("target_layer_ids", 0)  # raises: the key is missing
     if not isinstance(taps, list) or not taps or any(isinstance(t, bool) or not isinstance(t, int) for t in taps):
         raise keys.error("target_layer_ids", f"{taps!r} is not a list of layer numbers")
-    check_taps(taps, num_target_layers, keys)
-    return tuple(taps)
-
-
-def check_taps(taps: list[int], num_target_layers: int | None, keys: _Keys) -> None:
-    """Each tap names one layer of the target, once, in rising order."""
     for tap in taps:
         if tap < 0 or (num_target_layers is not None and tap >= num_target_layers):
             raise keys.error(
@@ -223,6 +222,7 @@ def check_taps(taps: list[int], num_target_layers: int | None, keys: _Keys) -> N
             )
     if len(set(taps)) != len(taps) or sorted(taps) != taps:
         raise keys.error("target_layer_ids", f"{taps} is not in rising order without repeats")
+    return tuple(taps)
 
 
 def _conv(keys: _Keys, hidden: int) -> ConvConfig:
@@ -245,6 +245,8 @@ def _softcap(keys: _Keys) -> float | None:
 
 
 def _rope_theta(keys: _Keys, raw: Mapping[str, object]) -> float:
+    """The one value of all places that have it."""
+    found = {"the config": keys.get("rope_theta")}
     for name in ("rope_parameters", "rope_scaling"):
         nested = raw.get(name)
         if not isinstance(nested, Mapping):
@@ -255,9 +257,11 @@ def _rope_theta(keys: _Keys, raw: Mapping[str, object]) -> float:
                 f"{name} is {dict(nested)}: drafters are built with plain rotary positions over the whole head only. "
                 "Use a drafter published for DFlash."
             )
-        if nested.get("rope_theta") is not None:
-            return _Keys(nested, f"{name} of the drafter's config.json").number("rope_theta", 1.0, 1e12)
-    return keys.number("rope_theta", 1.0, 1e12)
+        found[name] = nested.get("rope_theta")
+    told = {place: value for place, value in found.items() if value is not None}
+    if any(value != next(iter(told.values())) for value in told.values()):
+        raise keys.error("rope_theta", " and ".join(f"it is {value!r} in {place}" for place, value in told.items()))
+    return keys.checked("rope_theta", next(iter(told.values()), None), 1.0, 1e12)
 
 
 def _quantization(keys: _Keys) -> Mapping[str, object] | None:

@@ -15,7 +15,8 @@ from dflash2_mlx.store.pairs import KNOWN_PAIRS
 PACKAGE = "package:"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", re.ASCII)
 _PART = re.compile(r"[\w-][\w.-]*", re.ASCII)  # of a revision, which may have slashes: refs/pr/1
-_LONGEST_ID = 96
+_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)", re.ASCII)
+_LONGEST_ID, _LONGEST_SHOWN = 96, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +35,20 @@ def read_name(name: str, revision: str | None = None) -> Path | Repository:
 
     Raises: LoadError saying how to spell it.
     """
-    if name.startswith(PACKAGE):
-        return Path(__file__).parents[1] / name.removeprefix(PACKAGE)
-    path = Path(name).expanduser()
     try:
+        path = Path(name).expanduser()
+        if name.startswith(PACKAGE) and ".." not in name:
+            path = Path(__file__).parents[1] / name.removeprefix(PACKAGE)
         if path.is_dir():
             return path
         if path.is_file():
             raise LoadError(f"{path} is a file, not a model folder. Give the folder that holds config.json.")
-    except ValueError:  # a null byte, which no path has
-        pass
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, the home of nobody: no path at all
+        path = Path(name)
     if name.startswith((".", "/", "~")) or not _REPOSITORY.fullmatch(name):
-        near = get_close_matches(name.lower(), [pair.alias for pair in KNOWN_PAIRS], 1)
         raise LoadError(
-            f"there is no folder {path}, and it is no repository id. "
-            + (f"Did you mean {near[0]}? " if near else "")
-            + "Give a folder, owner/name, or an alias that `dflash2-mlx models` lists."
+            f"there is no folder {str(path)[:_LONGEST_SHOWN]}, and it is no repository id. {_guess(name)}"
+            "Give a folder, owner/name, or an alias that `dflash2-mlx models` lists."
         )
     repository, _, pinned = name.partition("@")
     return _checked(Repository(repository, revision or pinned or None))
@@ -90,6 +89,13 @@ def gigabytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} bytes"
+
+
+def _guess(name: str) -> str:
+    """What a misspelt alias, or the address of a page, may have meant."""
+    page = _PAGE.match(name)
+    near = [page[1]] if page else get_close_matches(name.lower(), [pair.alias for pair in KNOWN_PAIRS], 1)
+    return f"Did you mean {near[0]}? " if near else ""
 
 
 def _checked(repository: Repository) -> Repository:

@@ -100,42 +100,41 @@ def open_pair(params: LoadParams) -> OpenedPair:
     Raises: LoadError for a name that can be no model, or a required drafter that is unknown; UsageError.
     """
     known = known_pair(params.model)
-    target, drafter, off = target_and_drafter(params)
-    return OpenedPair(
-        params,
-        known,
-        open_target(target, known),
-        open_drafter(drafter, params.draft_revision, known) if drafter else None,
-        off,
-    )
+    target, draft, off = target_and_drafter(params)
+    drafter = open_drafter(draft, params.draft_revision, known) if draft else None
+    return OpenedPair(params, known, open_target(target, known), drafter, off)
 
 
 def open_target(name: str, known: KnownPair | None = None) -> OpenedModel:
     """The target `name`. Raises: LoadError for a name that can be no model."""
     model = open_model(name, None, known)
-    if model.fault:
+    if not model.is_there:
         return replace(model, config=published_target(model.name) or {})
     if is_drafter(model.config):
-        fault = ConfigError(
-            f"{model.folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
-            "Pass it as --draft, and its target as --model."
+        return _faulty(
+            model,
+            ConfigError(
+                f"{model.folder} is a drafter: it borrows embedding, head and tokenizer of a target. "
+                "Pass it as --draft, and its target as --model."
+            ),
         )
-        return replace(model, fault=fault)
-    if not any(all(name in model.files for name in names) for names in _TOKENIZERS):
-        fault = ConfigError(f"{model.folder}: there is no tokenizer.json here, nor another tokenizer. Fetch it again.")
-        return replace(model, fault=fault)
+    if not model.fault and not any(all(name in model.files for name in names) for names in _TOKENIZERS):
+        text = f"{model.folder}: there is no tokenizer.json here, nor another tokenizer. Fetch it again."
+        return _faulty(model, ConfigError(text))
     return model
 
 
 def open_drafter(name: str, revision: str | None = None, known: KnownPair | None = None) -> OpenedModel:
     """The drafter `name`. Raises: LoadError for a name that can be no model; UsageError for a folder's revision."""
     model = open_model(name, revision, known)
-    if model.fault:
+    if not model.is_there:
         return replace(model, drafter=published_drafter(model.name))
+    if model.fault:
+        return model
     try:
         return replace(model, drafter=parse_drafter_config(model.config, str(model.folder / "config.json")))
     except LoadError as error:
-        return replace(model, fault=error)
+        return _faulty(model, error)
 
 
 def open_model(name: str, revision: str | None = None, known: KnownPair | None = None) -> OpenedModel:
@@ -161,16 +160,25 @@ def _opened(model: OpenedModel) -> OpenedModel:
         problem = problem_of(manifest, files) if manifest and (in_cache or manifest.damaged) else None
         if problem:
             return _unfit(model, problem)
+        if "config.json" in files or not in_cache:
+            model = replace(model, config=read_json(folder / "config.json"))
         names = shard_names(folder, files)
         missing = [name for name in ("config.json", *names) if name not in files]
         if in_cache and missing:
             return _unfit(model, f"incomplete: {listed(missing)} missing or cut")
-        config = read_json(folder / "config.json")
         weights = read_weights(folder, names, files)
-        _refuse_too_many_layers(folder, config, weights)
+        _refuse_impossible(folder, model.config, weights)
     except LoadError as error:
-        return replace(model, fault=error)
-    return replace(model, config=config, weights=weights)
+        return _faulty(model, error)
+    return replace(model, weights=weights)
+
+
+def _faulty(model: OpenedModel, error: LoadError) -> OpenedModel:
+    """The model with its fault, the command that fetches it added to the advice to do so."""
+    text = str(error)
+    if model.fetch and text.endswith("etch it again."):
+        error = type(error)(f"{text[:-1]}: {model.fetch}")
+    return replace(model, fault=error)
 
 
 def _unfit(model: OpenedModel, problem: str) -> OpenedModel:
@@ -206,13 +214,16 @@ def _short_name(name: str, known: KnownPair | None) -> str:
     return name
 
 
-def _refuse_too_many_layers(folder: Path, config: Mapping[str, object], weights: tuple[WeightFile, ...]) -> None:
-    """A layer has a tensor at least: a config that wants more is built into all memory there is."""
+def _refuse_impossible(folder: Path, config: Mapping[str, object], weights: tuple[WeightFile, ...]) -> None:
+    """Numbers that size what is built. A layer has a tensor at least; a context is counted in 32 bits."""
     tensors = sum(len(file.tensors) for file in weights)
+    limits = {"num_hidden_layers": tensors, "max_position_embeddings": 2**31 - 1}
     for settings in (config, config.get("text_config")):
-        layers = settings.get("num_hidden_layers") if isinstance(settings, Mapping) else None
-        if isinstance(layers, int | float) and layers > tensors:
-            raise ConfigError(
-                f"{folder}/config.json: num_hidden_layers is {layers}, but the weights have {tensors} tensors. "
-                "Fetch it again."
-            )
+        for key, high in limits.items():
+            value = settings.get(key) if isinstance(settings, Mapping) else None
+            if value is not None and (type(value) is not int or not 1 <= value <= high):
+                why = f": the weights have {tensors} tensors" if high == tensors else ""
+                raise ConfigError(
+                    f"{folder}/config.json: {key} is {value!r}, not a whole number from 1 to {high}{why}. "
+                    "Fetch it again."
+                )

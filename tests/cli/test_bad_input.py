@@ -176,7 +176,7 @@ def test_a_block_size_above_the_trained_one(cli, pair):
         ("--temperature", -1),
         ("--temperature", "nan"),
         ("--top-p", 1.5),
-        ("--top-k", -1),
+        ("--top-k", -2),
         ("--min-p", 2),
         ("--max-tokens", -1),
         ("--draft-bits", 5),

@@ -199,3 +199,33 @@ def test_it_works_where_mlx_cannot_be_imported(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 1 and done.stderr == ""
     assert "Library not loaded" in done.stdout and "17.57 GiB  in all" in done.stdout
+
+
+def test_a_pair_that_a_cpu_is_slow_for_is_noted_in_the_words_of_the_default(on, monkeypatch):
+    from dflash2_mlx.cli import models
+
+    monkeypatch.setattr(models, "probe", linux)
+    words = f"MLX computes on the CPU here, which is slow for {FLAGSHIP}"
+    assert f"note      {words}" in on(linux(memory_gib=64), FLAGSHIP).out
+    assert words in models.choose_model(None)[1]
+
+
+@pytest.mark.parametrize(("chip", "told"), [("Apple M1 Max", True), ("Apple M2", True), ("Apple M3", False)])
+def test_a_chip_that_decodes_weights_for_every_row_is_told_of_mxfp4(on, pair, chip, told):
+    for settings in ({"group_size": 64, "bits": 4}, {"group_size": 32, "bits": 4, "mode": "mxfp4"}):
+        change_config(pair[0], quantization=settings)
+        found = "mxfp4 conversion" in on(mac(32, chip), pair[0], "--no-draft").out
+        assert found == (told and "mode" not in settings)
+
+
+def test_a_folder_without_hashes_is_told_how_to_note_them(on, cli, pair):
+    words = f"no hashes of {pair[0]} are noted here: dflash2-mlx verify --record {pair[0]}"
+    assert words in on(linux(), pair[0], "--no-draft").out
+    cli("verify", "--record", pair[0])
+    assert "no hashes" not in on(linux(), pair[0], "--no-draft").out
+
+
+def test_a_mac_without_a_metal_device_is_not_told_to_install_anything_again(on):
+    outcome = on(mac(mlx_fails=RuntimeError("[metal::Device] No Metal device available")))
+    assert outcome.code == 1 and "problem   MLX finds no Metal device here" in outcome.out
+    assert "--force-reinstall" not in outcome.out

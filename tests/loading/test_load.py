@@ -11,7 +11,7 @@ from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import LoadError, UnsupportedError, WeightsError
 from dflash2_mlx.loading.load import load_pair
 from fakes import tiny_model
-from folders import change_tensors, write_drafter, write_published_target, write_target
+from folders import change_config, change_tensors, write_drafter, write_published_target, write_target
 
 MARK = "from pathlib import Path\nPath(__file__).with_name('executed').touch()\n"
 
@@ -91,6 +91,19 @@ def test_a_sharded_checkpoint_in_the_published_layout_is_loaded_layer_by_layer_a
     assert stored.keys() == loaded.keys() and all(mx.array_equal(stored[name], loaded[name]) for name in stored)
     ids = mx.array([[1, 2, 3]])
     assert mx.array_equal(model(ids), pair.target.module(ids)) and pair.drafter
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_block_that_only_a_newer_converter_writes_is_mlx_own(tmp_path, nested):
+    settings, model = {"group_size": 64, "bits": 4}, tiny_model()
+    nn.quantize(model, class_predicate=lambda path, part: hasattr(part, "to_quantized") and _fitting({}, path, part))
+    folder = write_published_target(tmp_path / "target", model, settings)
+    old = load(folder)
+    change_config(folder, quantization=None, quantization_config=None if nested else settings)
+    if nested:
+        text = json.loads((folder / "config.json").read_text())["text_config"]
+        change_config(folder, text_config={**text, "quantization_config": settings})
+    assert same_weights(load(folder), old) and load(folder).target.quantized
 
 
 def _fitting(settings, path, part):

@@ -68,9 +68,39 @@ def test_an_id_that_the_hub_does_not_allow_is_refused(cache, name):
         find_folder(name)
 
 
-def test_a_revision_that_leaves_the_cache_is_refused(cache):
+@pytest.mark.parametrize("revision", ["../../elsewhere", "/abs/dir", "a//b", "a/", "./a", "refs/.hidden"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_revision_that_leaves_the_cache_is_refused(cache, revision, apart):
     with pytest.raises(LoadError, match="not a revision"):
-        find_folder("some/model@../../elsewhere")
+        find_folder(*(("some/model", revision) if apart else (f"some/model@{revision}",)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/b\n", "a/b@c\n", "a/b@c\nd", "a/b\0", "a/b@", "\u0430/b", "a" * 5000, "~nobody-of-this-name/x", "package:../x"],
+)
+def test_a_name_that_only_looks_like_an_id_is_refused(cache, name):
+    with pytest.raises(LoadError, match="there is no folder"):
+        find_folder(name)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"..", b"../../..", b"/etc", b".", b"a/b", b"\xff"])
+def test_a_reference_that_names_no_commit_leads_nowhere(cached, cache, content):
+    (cache / "models--some--model" / "refs" / "main").write_bytes(content)
+    with pytest.raises(LoadError, match="does not say which commit"):
+        find_folder("some/model")
+
+
+def test_a_snapshot_that_nothing_points_to_is_named(cached, cache):
+    (cache / "models--some--model" / "refs" / "main").unlink()
+    with pytest.raises(LoadError, match=rf"no refs/main.*Name one, as some/model@{COMMIT}.*dflash2-mlx pull some/mod"):
+        find_folder("some/model")
+
+
+@pytest.mark.parametrize("name", ["quen3.8-27b", "qwen3.8-27B-8bits", "mus-glimmer-30b", "demoo", "demo@v1"])
+def test_a_misspelt_alias_is_guessed(cache, name):
+    with pytest.raises(LoadError, match=r"Did you mean (qwen3\.8-27b|qwen3\.8-27b-8bit|muse-glimmer-30b|demo)\?"):
+        find_folder(name)
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../mödel dir"])
@@ -90,3 +120,9 @@ def test_every_known_pair_has_well_formed_names(cache):
         "bundled",
         "not there",
     }
+
+
+@pytest.mark.parametrize("page", ["https://huggingface.co/a/b", "hf.co/a/b", "https://huggingface.co/a/b/tree/main"])
+def test_the_address_of_a_page_is_told_as_its_id(cache, page):
+    with pytest.raises(LoadError, match=r"Did you mean a/b\?"):
+        find_folder(page)

@@ -197,3 +197,41 @@ def test_a_quantised_drafter_is_not_quantised_again(pair):
 def test_a_snapshot_is_recognised_by_repository_and_commit(tmp_path):
     source = write_drafter(tmp_path / "models--z-lab--Draft" / "snapshots" / ("a" * 40))
     assert saved_folder(source, 8).name.startswith("z-lab--Draft-aaaaaaa-")
+
+
+def test_a_newer_copy_of_the_same_drafter_takes_the_place_of_the_older(pair, kept):
+    other = save_drafter(write_drafter(pair[1].parent / "other"), 4)
+    first, wider = save_drafter(pair[1], 4), save_drafter(pair[1], 8)
+    change_config(pair[1], rms_norm_eps=1e-5)
+    newer = save_drafter(pair[1], 4)
+    assert newer != first and set(kept.iterdir()) == {newer, wider, other}
+
+
+def test_a_copy_that_another_mlx_made_goes_when_it_is_made_again(pair, kept, monkeypatch):
+    first = save_drafter(pair[1], 4)
+    monkeypatch.setattr(saved, "version", lambda _: "0.99")
+    assert [copy.used for copy in saved.saved_drafters()] == [False]
+    newer = save_drafter(pair[1], 4)
+    assert newer != first and list(kept.iterdir()) == [newer]
+
+
+def test_copies_are_listed_and_those_of_no_use_are_given_back(cli, pair, kept, cache):
+    used, gone = save_drafter(pair[1], 4), save_drafter(write_drafter(pair[1].parent / "gone"), 8)
+    shutil.rmtree(pair[1].parent / "gone")
+    (kept / ".half-written").mkdir()
+    os.utime(kept / ".half-written", (1, 1))
+    assert "quantised drafters that are kept: 3, " in cli("models").out
+    told = cli("cache").out.splitlines()
+    assert {line.split()[-1] for line in told if "of no use" in line} == {str(gone), str(kept / ".half-written")}
+    outcome = cli("cache", "--clean")
+    assert outcome.code == 0 and "given back" in outcome.out and list(kept.iterdir()) == [used]
+    assert "--clean" not in cli("cache").out
+
+
+def test_an_empty_cache_says_how_it_is_filled(cli, kept):
+    assert "--draft-bits 4" in cli("cache").out
+
+
+def test_a_copy_being_written_is_left_alone(pair, kept):
+    with writing(saved_folder(pair[1], 4)) as draft:
+        assert saved.remove_unused() == 0 and draft.is_dir()

@@ -90,3 +90,36 @@ def test_doctor_names_the_commit_that_a_floating_name_means(cli, hub, pair):
     outcome = cli("doctor", "some/target", "--draft", "some/drafter")
     assert f"target    some/target (in the cache, commit {pair[0].commit})" in outcome.out
     assert "drafter   some/drafter (not there)" in outcome.out
+
+
+def test_the_list_of_models_keeps_within_80_columns_and_makes_up_no_size(cli, cache):
+    out = cli("models").out
+    assert max(map(len, out.splitlines())) <= 80 and "unknown" not in out
+
+
+def test_the_list_of_models_is_one_document_where_asked(cli, hub, folders):
+    hub.add_folder("mlx-community/Qwen3-4B-4bit", folders[0])
+    cli("pull", "qwen3-4b", "--target-only")
+    pairs = {pair["alias"]: pair for pair in json.loads(cli("models", "--json").out)["pairs"]}
+    assert pairs["demo"]["verdict"] == "fits" and pairs["demo"]["bytes"] > 10_000_000
+    half, flagship = pairs["qwen3-4b"], pairs["qwen3.8-27b"]
+    assert half["states"] == {"target": "in the cache", "drafter": "not there"} and half["bytes"] is None
+    assert len(half["commits"]["target"]) == 40 and half["commits"]["drafter"] is None
+    assert flagship["bytes"] == 19_898_817_896 and flagship["method"] == "DFlash 2" and flagship["block_size"] == 8
+
+
+def test_a_pair_of_the_table_is_fetched_by_its_alias(cli, cache, monkeypatch):
+    monkeypatch.setenv("DFLASH2_SKIP_FIT", "1")
+    for name in ("qwen3.8-27b", "mlx-community/Qwen3.8-27B-4bit"):
+        assert cli("generate", "-m", name, "hello").err.endswith("Fetch it with: dflash2-mlx pull qwen3.8-27b\n")
+
+
+def test_a_snapshot_that_another_program_left_without_a_tokenizer_names_the_file_and_the_command(cli, hub, pair):
+    from huggingface_hub import snapshot_download
+
+    snapshot_download("some/target", ignore_patterns=["tokenizer*"])
+    outcome = cli(*ASK)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1 and "there is no tokenizer.json" in outcome.err
+    assert outcome.err.endswith("Fetch it again: dflash2-mlx pull some/target\n")
+    assert cli("pull", "some/target").code == 0 and cli("pull", "some/drafter").code == 0
+    assert cli(*ASK).code == 0

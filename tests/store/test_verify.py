@@ -85,3 +85,38 @@ def test_a_read_only_cache_is_verified_too(cli, pulled, monkeypatch):
 
     monkeypatch.setattr("dflash2_mlx.store.verifying.write_manifest", refuse)
     assert cli("verify", "some/model").code == 0
+
+
+def test_a_folder_without_hashes_is_whole_and_told_how_to_note_them(cli, pair):
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 0 and f"no hashes are recorded: dflash2-mlx verify --record {pair[0]}" in outcome.out
+
+
+def test_a_flipped_bit_in_a_recorded_folder_is_found_and_loads_no_more(cli, pair):
+    assert cli("verify", "--record", pair[0]).code == 0 and cli("verify", pair[0]).code == 0
+    weights = (pair[0] / "model.safetensors").read_bytes()
+    (pair[0] / "model.safetensors").write_bytes(weights[:-1] + b"\xff")
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 1 and f"{pair[0] / 'model.safetensors'}: its sha256 is" in outcome.out
+    with pytest.raises(LoadError, match=f"damaged: the sha256 of model.safetensors.*dflash2-mlx verify {pair[0]}"):
+        find_folder(str(pair[0]))
+    (pair[0] / "model.safetensors").write_bytes(weights)
+    assert cli("verify", pair[0]).code == 0 and find_folder(str(pair[0])) == pair[0]
+
+
+def test_a_drafters_folder_can_be_recorded_too_and_anew(cli, pair):
+    assert cli("verify", "--record", pair[1]).code == 0
+    (pair[1] / "config.json").write_text((pair[1] / "config.json").read_text() + " ")
+    assert cli("verify", pair[1]).code == 1 and cli("verify", "--record", pair[1]).code == 0
+    assert cli("verify", pair[1]).code == 0 and find_folder(str(pair[1]))
+
+
+def test_a_broken_folder_and_a_repository_are_not_recorded(cli, pair, pulled):
+    (pair[0] / "model.safetensors").write_bytes(b"")
+    assert "the file is empty" in cli("verify", "--record", pair[0]).err
+    outcome = cli("verify", "--record", "some/model")
+    assert outcome.code == 1 and "has published hashes" in outcome.err
+
+
+def test_without_a_pair_what_answers_here_is_verified(cli, cache):
+    assert "demo/target" in cli("verify").out
