@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from dflash2_mlx.config import STORED_BITS, LoadParams
 from dflash2_mlx.errors import ConfigError, LoadError, UnsupportedError, WeightsError
+from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.models.config import DrafterConfig, is_drafter, parse_drafter_config
 from dflash2_mlx.models.drafter import DFlashDrafter, build_network, quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
@@ -77,7 +78,8 @@ def load_pair(params: LoadParams) -> Pair:
     found = _open_drafter(draft_folder, folder, text_config) if draft_folder else None
     model = _load_model(folder)
     lay_out_for_cpu(model)
-    target = build_target(model, config.get("model_type"), found.config.target_layer_ids if found else ())
+    taps = found.config.target_layer_ids if found else ()
+    target = build_target(model, config.get("model_type"), taps, chip_family=probe().family)
     drafter = _load_drafter(found, target, params) if found else None
     mx.clear_cache()  # buffers of tables that were laid out anew or quantised
     tokenizer = _load_tokenizer(folder)
@@ -108,7 +110,8 @@ def with_drafter(pair: Pair, draft: str, draft_bits: int | None = None) -> Pair:
     text_config = config.get("text_config", config)
     assert isinstance(text_config, Mapping), "the pair was loaded, so its config was read before"
     found = _open_drafter(draft_folder, folder, text_config)
-    target = build_target(pair.target.module, config.get("model_type"), found.config.target_layer_ids)
+    taps = found.config.target_layer_ids
+    target = build_target(pair.target.module, config.get("model_type"), taps, chip_family=probe().family)
     drafter = _load_drafter(found, target, params)
     return replace(pair, draft_name=draft, target=target, drafter=drafter, speculation_off=None)
 

@@ -11,6 +11,7 @@ from dflash2_mlx.errors import ConfigError, UnsupportedError
 
 DFLASH2_ARCHITECTURE = "DFlash2DraftModel"
 DRAFTER_ARCHITECTURES = (DFLASH2_ARCHITECTURE, "DFlashDraftModel", "MuseGlimmerAssistantModel")
+SPARE_ROWS = 256  # of the draft cache: room for so many more rows before what can be seen is moved
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
