@@ -89,7 +89,9 @@ class EngineParams:
     max_tokens: at most so many tokens, None = to the end of the context; 0 = an empty answer.
     block_size: rows of a block, anchor included; None = chosen round by round; 1 = plain decoding.
     acceptance: `coupled` (a seed gives the same text at any block size) or `rejection`.
-    end_tokens: ids that end the answer. prefill_chunk: prompt tokens a forward pass.
+    end_tokens: ids that end the answer. prefill_chunk: the most prompt tokens of a forward pass, None = 512 (1,024
+    where a chip's fused attention begins there). Passes are shorter where attention scores would pass 1 GiB, and on
+    machines where one would take more than about a second, so that a cancelled answer ends soon.
 
     Raises: UsageError for a value outside its range.
     """
@@ -98,7 +100,7 @@ class EngineParams:
     block_size: int | None = None
     acceptance: Acceptance = "coupled"
     end_tokens: frozenset[int] = frozenset()
-    prefill_chunk: int = 2048
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -107,7 +109,8 @@ class EngineParams:
             _whole("block_size", self.block_size, 1)
         if self.acceptance not in ("coupled", "rejection"):
             raise UsageError(f"acceptance is {self.acceptance!r}. Give coupled or rejection.")
-        _whole("prefill_chunk", self.prefill_chunk, 1)
+        if self.prefill_chunk is not None:
+            _whole("prefill_chunk", self.prefill_chunk, 1)
         if isinstance(self.end_tokens, str) or not isinstance(self.end_tokens, Iterable):
             raise UsageError(f"end_tokens is {self.end_tokens!r}. Give a set of token ids.")
         object.__setattr__(self, "end_tokens", frozenset(self.end_tokens))

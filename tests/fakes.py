@@ -1,7 +1,7 @@
 """Tiny random targets, scripted drafters and a toy target for the tests. No downloads, no trained weights."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -86,17 +86,22 @@ DRAFTER_CONFIG: dict[str, object] = {
 
 def tiny_model(model_type: str = "qwen3_5", seed: int = 0, bits: int | None = None) -> nn.Module:
     """A random float32 mlx-lm model with logits spread widely enough that greedy text is not one repeated token."""
-    from mlx_lm.utils import _get_classes
-
     mx.random.seed(seed)
-    config = dict(TARGET_CONFIGS[model_type])
-    model_class, args_class = _get_classes(config)
-    model = model_class(args_class.from_dict(config))
-    model.update(tree_map(lambda p: p * 3 if p.ndim == 2 else p, model.parameters()))
+    model = random_model(TARGET_CONFIGS[model_type])
     if bits:
         nn.quantize(model, group_size=32, bits=bits)
-    model.eval()
     mx.eval(model.parameters())
+    return model
+
+
+def random_model(config: Mapping[str, object]) -> nn.Module:
+    """A random mlx-lm model of this config, not evaluated yet."""
+    from mlx_lm.utils import _get_classes
+
+    model_class, args_class = _get_classes(dict(config))
+    model = model_class(args_class.from_dict(dict(config)))
+    model.update(tree_map(lambda p: p * 3 if p.ndim == 2 else p, model.parameters()))
+    model.eval()
     return model
 
 
@@ -160,12 +165,14 @@ class ToyTarget:
         self.position = 0
         self._rows = 0
 
-    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
+    def prefill(
+        self, tokens: Sequence[int], *, chunk: int | None, keep: int | None
+    ) -> Iterator[tuple[int, mx.array | None]]:
         if tokens:
             self.position += len(tokens)
             yield len(tokens), mx.zeros((len(tokens), 1))
 
-    def rows_at_once(self, rows: int) -> int:
+    def rows_at_once(self, rows: int, depth: int) -> int:
         return rows
 
     def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:

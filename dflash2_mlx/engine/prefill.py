@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.engine.protocols import Drafter, Target
 from dflash2_mlx.events import Prefilling
-
-_TAIL_ROWS = 256  # the prompt's last tokens, taken in by the pass that gives the first token
+from dflash2_mlx.targets.limits import TAIL_ROWS
 
 
 def take_in(target: Target, drafter: Drafter | None, task: Task, end: int | None = None) -> Iterator[Prefilling]:
@@ -17,7 +16,8 @@ def take_in(target: Target, drafter: Drafter | None, task: Task, end: int | None
     prompt, chunk, start = task.prompt, task.params.prefill_chunk, target.position
     assert start < len(prompt), f"{start} of {len(prompt)} prompt tokens are in the cache: none is left to run"
     if end is None:
-        end = len(prompt) - target.rows_at_once(min(len(prompt) - start, chunk, _TAIL_ROWS))
+        tail = min(len(prompt) - start, chunk or TAIL_ROWS, TAIL_ROWS)
+        end = len(prompt) - target.rows_at_once(tail, len(prompt))
     keep = drafter.context_rows if drafter else 0
     yield Prefilling(start, len(prompt))
     for done, features in target.prefill(prompt[start:end], chunk=chunk, keep=keep):

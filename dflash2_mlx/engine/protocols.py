@@ -24,14 +24,17 @@ class Target(Protocol):
     def reset(self) -> None:
         """Empty the cache."""
 
-    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
+    def prefill(
+        self, tokens: Sequence[int], *, chunk: int | None, keep: int | None
+    ) -> Iterator[tuple[int, mx.array | None]]:
         """Take `tokens` in, chunk by chunk: (tokens done so far, features of the chunk's last `keep` tokens).
 
-        The features of all its tokens where `keep` is None; None where it is 0. Closing it at any chunk is safe.
+        chunk: the most tokens of one; None = as suits the machine. The features of all its tokens where `keep` is
+        None; None where it is 0. Closing it at any chunk is safe.
         """
 
-    def rows_at_once(self, rows: int) -> int:
-        """How many of `rows` tokens one pass may take at this depth."""
+    def rows_at_once(self, rows: int, depth: int) -> int:
+        """How many of `rows` tokens one pass may take that ends with `depth` tokens in the cache."""
 
     def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
         """Take in the last `tokens` of a prompt, at most `rows_at_once`; launched and not awaited.

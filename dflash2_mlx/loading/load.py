@@ -11,6 +11,7 @@ from dflash2_mlx.loading.drafters import finish_drafter, name_network
 from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.loading.target import lay_out_for_cpu, load_model
 from dflash2_mlx.loading.tokenizer import end_tokens, load_tokenizer, sampling_defaults
+from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.store.checkpoint import read_json
 from dflash2_mlx.store.opening import OpenedModel, OpenedPair, open_drafter, open_pair
@@ -43,7 +44,7 @@ def load_opened(opened: OpenedPair) -> Pair:
     lay_out_for_cpu(model)
     pair = Pair(
         opened=opened,
-        target=build_target(model, kind, ()),
+        target=build_target(model, kind, chip_family=probe().family),
         drafter=None,
         tokenizer=tokenizer,
         chat=ChatFormat(tokenizer),
@@ -80,7 +81,7 @@ def _drafting(pair: Pair, network: DraftNetwork) -> Pair:
     opened = pair.opened.drafter
     assert opened and opened.drafter
     kind, taps = pair.opened.target.config.get("model_type"), opened.drafter.target_layer_ids
-    target = build_target(pair.target.module, kind, taps)
+    target = build_target(pair.target.module, kind, taps, chip_family=probe().family)
     bits = pair.opened.params.bits_of_drafter(
         target_quantized=target.quantized, drafter_quantized=bool(opened.drafter.quantization)
     )

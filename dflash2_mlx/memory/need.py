@@ -9,18 +9,22 @@ from typing import Literal
 
 from dflash2_mlx.config import STORED_BITS
 from dflash2_mlx.errors import ConfigError
+from dflash2_mlx.models.config import SPARE_ROWS as DRAFT_SPARE_ROWS
 from dflash2_mlx.models.config import DrafterConfig
+from dflash2_mlx.targets.limits import (
+    CACHE_STEP,
+    CHUNK_ROWS,
+    FUSED_HEADS,
+    QUEUED_LAYERS,
+    SPARE_ROWS,
+    rows_within_scores,
+)
 
 Word = Literal["fits", "tight", "does not fit"]
 TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
 
 _GIB, _MIB = 2**30, 2**20
 _GROUP = 64  # weights that share a scale and a bias
-_CACHE_STEP = 256  # rows by which caches grow
-_CHUNK = 2048  # prompt tokens of one prefill pass
-_SMALLEST_CHUNK = 64
-_SCORE_BYTES = 2**30  # the attention scores of a chunk are kept below this
-_FUSED_HEADS = (64, 80, 128)  # head sizes for which Metal's prefill attention keeps no scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class TargetShape:
     """What of a target decides its memory.
 
     full_layers keep every token, window_layers those of a window; both store `row_bytes` a token. weight_bytes: None
-    where the config does not tell. state_bytes: of all recurrent layers. element_bytes: of an activation.
+    where the config does not tell. state_bytes: of all recurrent layers, conv_channels: of the convolution in one, 0
+    without such layers. element_bytes: of an activation.
     """
 
     weight_bytes: int | None
@@ -37,6 +42,7 @@ class TargetShape:
     window: int
     row_bytes: int
     state_bytes: int
+    conv_channels: int
     hidden_size: int
     intermediate_size: int
     heads: int
@@ -123,6 +129,7 @@ def target_shape(config: Mapping[str, object], source: str, stored: Stored | Non
         window=keys.whole("sliding_window") if sliding else 0,
         row_bytes=2 * kv_heads * head_dim * element,
         state_bytes=recurrent * _state_bytes(keys, element) if recurrent else 0,
+        conv_channels=_conv_channels(keys) if recurrent else 0,
         hidden_size=hidden,
         intermediate_size=keys.whole("intermediate_size", keys.whole("moe_intermediate_size", hidden)),
         heads=heads,
@@ -161,7 +168,7 @@ def memory_need(plan: Plan) -> Need:
     """What the pair takes at most while `plan.context` tokens, prompt and answer together, are in the cache."""
     target, drafter, context = plan.target, plan.drafter, plan.context
     kept = _rounded(context)
-    window_rows = 2 * target.window + _CACHE_STEP
+    window_rows = 2 * target.window + SPARE_ROWS
     rows = drafter.block_size if drafter else 1
     return Need(
         target=target.weight_bytes or 0,
@@ -190,12 +197,12 @@ def judge(plan: Plan, limit_bytes: int) -> Verdict:
 
 def largest_context(plan: Plan, limit_bytes: int) -> int:
     """The longest context, in steps of 256 tokens, whose need is within the limit; 0 = none."""
-    low, high = 0, max(1, plan.target.context_limit // _CACHE_STEP)
+    low, high = 0, max(1, plan.target.context_limit // CACHE_STEP)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = memory_need(replace(plan, context=middle * _CACHE_STEP)).total <= limit_bytes
+        fits = memory_need(replace(plan, context=middle * CACHE_STEP)).total <= limit_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
-    return min(low * _CACHE_STEP, plan.target.context_limit)
+    return min(low * CACHE_STEP, plan.target.context_limit)
 
 
 def binary_size(count: int) -> str:
@@ -227,7 +234,7 @@ def _remedies(plan: Plan, limit_bytes: int, largest: int) -> tuple[str, ...]:
 
 def _feature_rows(drafter: DrafterConfig, context: int) -> int:
     """Rows kept at a time: what the drafter can see, or a chunk where it sees everything."""
-    return min(context, _CHUNK if drafter.context_rows is None else drafter.context_rows)
+    return min(context, CHUNK_ROWS if drafter.context_rows is None else drafter.context_rows)
 
 
 def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
@@ -235,21 +242,20 @@ def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
     rows, context = 0, plan.context
     for window in drafter.windows:
         if window is None:
-            rows += 2 * (context + drafter.block_size) + _CACHE_STEP
+            rows += 2 * (context + drafter.block_size) + DRAFT_SPARE_ROWS
         else:
-            rows += 2 * (window - 1) + min(context, window - 1) + drafter.block_size + _CACHE_STEP
+            rows += 2 * (window - 1) + min(context, window - 1) + drafter.block_size + DRAFT_SPARE_ROWS
     return row * rows
 
 
 def _prefill_bytes(target: TargetShape, context: int) -> int:
-    """Scores and activations of the last prefill chunk, the deepest one."""
-    rows = min(_CHUNK, context)
-    activations = rows * (3 * target.intermediate_size + 4 * target.hidden_size) * target.element_bytes
-    if target.head_dim in _FUSED_HEADS:
+    """Activations of the layers that are queued, and scores, of the last prefill pass, the deepest one."""
+    rows = rows_within_scores(min(CHUNK_ROWS, context), target.heads, context)
+    widths = 3 * target.intermediate_size + 4 * target.hidden_size + 3 * target.conv_channels
+    activations = QUEUED_LAYERS * rows * widths * target.element_bytes
+    if target.head_dim in FUSED_HEADS:
         return activations
-    row = target.heads * context  # scores of one row
-    scores = max(min(_SCORE_BYTES // 4, row * rows), row * min(_SMALLEST_CHUNK, context))
-    return activations + 2 * scores * target.element_bytes  # before and after the softmax
+    return activations + 2 * target.heads * rows * context * target.element_bytes  # before and after the softmax
 
 
 def _layer_kinds(keys: "_Keys", layers: int) -> tuple[int, int, int]:
@@ -265,12 +271,17 @@ def _layer_kinds(keys: "_Keys", layers: int) -> tuple[int, int, int]:
     return layers - sliding, sliding, 0
 
 
+def _conv_channels(keys: "_Keys") -> int:
+    """Channels of a gated-delta layer's convolution: queries, keys and values."""
+    key_width = keys.whole("linear_num_key_heads") * keys.whole("linear_key_head_dim")
+    return 2 * key_width + keys.whole("linear_num_value_heads") * keys.whole("linear_value_head_dim")
+
+
 def _state_bytes(keys: "_Keys", element: int) -> int:
     """Bytes of one gated-delta layer: its state in float32 and the rows its convolution looks back on."""
-    key_dim, value_dim = keys.whole("linear_key_head_dim"), keys.whole("linear_value_head_dim")
-    key_heads, value_heads = keys.whole("linear_num_key_heads"), keys.whole("linear_num_value_heads")
-    channels = 2 * key_heads * key_dim + value_heads * value_dim
-    return 4 * value_heads * value_dim * key_dim + (keys.whole("linear_conv_kernel_dim") - 1) * channels * element
+    state = keys.whole("linear_num_value_heads") * keys.whole("linear_value_head_dim")
+    state *= keys.whole("linear_key_head_dim")
+    return 4 * state + (keys.whole("linear_conv_kernel_dim") - 1) * _conv_channels(keys) * element
 
 
 def _weight_bytes(keys: "_Keys", attention: int, recurrent: int, width: int) -> int | None:
@@ -286,7 +297,7 @@ def _weight_bytes(keys: "_Keys", attention: int, recurrent: int, width: int) -> 
     if recurrent:
         values = keys.whole("linear_num_value_heads")
         value_dim = values * keys.whole("linear_value_head_dim")
-        channels = 2 * keys.whole("linear_num_key_heads") * keys.whole("linear_key_head_dim") + value_dim
+        channels = _conv_channels(keys)
         linear += recurrent * hidden * (channels + 2 * value_dim + 2 * values)
         kernel = keys.whole("linear_conv_kernel_dim") * channels
         plain += recurrent * (kernel + 2 * values + keys.whole("linear_value_head_dim"))
@@ -313,7 +324,7 @@ def _linear_bytes(weights: int, bits: int, element: int = 2) -> int:
 
 
 def _rounded(rows: int) -> int:
-    return -(-rows // _CACHE_STEP) * _CACHE_STEP
+    return -(-rows // CACHE_STEP) * CACHE_STEP
 
 
 class _Keys:

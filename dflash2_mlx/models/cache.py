@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-_SPARE_ROWS = 256
+from dflash2_mlx.models.config import SPARE_ROWS
 
 
 class ContextCache:
@@ -76,8 +76,8 @@ class ContextCache:
             return
         keep = self.rows if self._visible is None else min(self.rows, self._visible)
         capacity = 2 * (keep + count) if self._visible is None else 2 * self._visible + count
-        self._keys = self._moved(self._keys, keys, keep, capacity + _SPARE_ROWS)
-        self._values = self._moved(self._values, values, keep, capacity + _SPARE_ROWS)
+        self._keys = self._moved(self._keys, keys, keep, capacity + SPARE_ROWS)
+        self._values = self._moved(self._values, values, keep, capacity + SPARE_ROWS)
         self.rows = keep
 
     def _moved(self, old: mx.array | None, like: mx.array, keep: int, capacity: int) -> mx.array:

@@ -12,6 +12,7 @@ from dflash2_mlx.errors import ConfigError, UnsupportedError
 DFLASH2_ARCHITECTURE = "DFlash2DraftModel"
 DRAFTER_ARCHITECTURES = (DFLASH2_ARCHITECTURE, "DFlashDraftModel", "MuseGlimmerAssistantModel")
 _MOST_LAYERS = 1024  # far more than any drafter has; a list of 2^31 is built for nobody
+SPARE_ROWS = 256  # of the draft cache: room for so many more rows before what can be seen is moved
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 

@@ -3,6 +3,7 @@
 Knows mlx and mlx-lm's model layout; knows nothing of drafting, sampling or text.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from dflash2_mlx.targets.cache import TargetCache
-
-_SCORE_BYTES = 2**30  # attention scores of one prefill chunk stay below this
-_SMALLEST_CHUNK = 64
+from dflash2_mlx.targets.limits import CHUNK_ROWS, Pace, rows_within_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,9 @@ class LayeredTarget:
         self.context_limit: int = args.max_position_embeddings
         self.query_heads_per_kv: int = args.num_attention_heads // args.num_key_value_heads
         self._heads: int = args.num_attention_heads
+        self.head_dim: int = getattr(args, "head_dim", None) or args.hidden_size // args.num_attention_heads
         self.taps = taps
+        self.pace = Pace()
         self.reset()
 
     @property
@@ -86,24 +87,28 @@ class LayeredTarget:
         self.cache = cache
         self._block_rows = 0
 
-    def prefill(self, tokens: Sequence[int], *, chunk: int, keep: int | None) -> Iterator[tuple[int, mx.array | None]]:
+    def prefill(
+        self, tokens: Sequence[int], *, chunk: int | None, keep: int | None
+    ) -> Iterator[tuple[int, mx.array | None]]:
         """See Target.prefill. Evaluates every chunk, so memory does not grow with the prompt."""
         assert self._block_rows == 0, "a verified block was not committed"
         done, total = 0, len(tokens)
+        most = chunk or max(CHUNK_ROWS, self.pace.least)
         while done < total:
-            end = min(total, done + self.rows_at_once(chunk))
+            end = min(total, done + self.rows_at_once(most, self.position + most))
+            began = time.perf_counter()
             hidden, features = self._run(mx.array(list(tokens[done:end])), keep=keep)
             # without features the last layer's output must be evaluated too, or the graph would grow
             mx.eval(hidden[-1:], [] if features is None else features, [layer.state for layer in self._caches])
+            self.pace.record(end - done, time.perf_counter() - began)
             mx.clear_cache()
             self.cache.position += end - done
             done = end
             yield done, features
 
-    def rows_at_once(self, rows: int) -> int:
-        """See Target.rows_at_once. Attention scores take heads * rows * depth * 4 bytes."""
-        depth = self.position + rows
-        return min(rows, max(_SMALLEST_CHUNK, _SCORE_BYTES // (4 * self._heads * depth)))
+    def rows_at_once(self, rows: int, depth: int) -> int:
+        """See Target.rows_at_once."""
+        return min(rows_within_scores(rows, self._heads, depth, self.pace.least), self.pace.rows)
 
     def enter(self, tokens: Sequence[int], *, keep: int | None) -> Forward:
         """See Target.enter."""
@@ -134,7 +139,8 @@ class LayeredTarget:
         masks = self._masks(hidden)
         for number, (layer, cache) in enumerate(zip(self._model.layers, self._caches, strict=True)):
             hidden = self._layer(layer, hidden, cache, masks, reversible)
-            mx.async_eval(hidden)  # the device computes this layer while the next one's graph is built
+            if ids.shape[0] > 1:  # the device computes this layer while the next one's graph is built: not for one row
+                mx.async_eval(hidden)
             if number in self.taps and keep != 0:
                 outputs[number] = hidden if keep is None else hidden[:, -keep:]
         features = mx.concatenate([outputs[tap] for tap in self.taps], axis=-1) if outputs else None

@@ -6,6 +6,7 @@ from dflash2_mlx.errors import UnsupportedError
 from dflash2_mlx.targets.attention import AttentionTarget
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.targets.hybrid import HybridTarget
+from dflash2_mlx.targets.limits import Pace, smallest_chunk
 from dflash2_mlx.targets.sliding import SlidingTarget
 
 _FAMILIES: dict[str, type[LayeredTarget]] = {
@@ -32,8 +33,8 @@ def target_family(model_type: object) -> type[LayeredTarget]:
     return family
 
 
-def build_target(model: Any, model_type: object, taps: tuple[int, ...] = ()) -> LayeredTarget:
-    """The target around a loaded mlx-lm `model`, with features after the layers `taps`.
+def build_target(model: Any, model_type: object, taps: tuple[int, ...] = (), *, chip_family: str = "") -> LayeredTarget:
+    """The target around a loaded mlx-lm `model`, with features after the layers `taps`. chip_family: see Machine.
 
     Raises: UnsupportedError where its caches are not the family's own (sliding windows in a `llama`, say).
     """
@@ -46,4 +47,5 @@ def build_target(model: Any, model_type: object, taps: tuple[int, ...] = ()) -> 
             f"this {model_type} target uses {', '.join(sorted(kinds - known))}, which cannot be rolled back exactly. "
             "Use a target without it, or plain mlx-lm."
         )
+    target.pace = Pace(smallest_chunk(target.head_dim, chip_family))
     return target

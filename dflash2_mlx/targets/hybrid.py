@@ -43,13 +43,16 @@ class HybridTarget(LayeredTarget):
 
     def _layer(self, layer: Any, hidden: mx.array, cache: Any, masks: Any, reversible: bool) -> mx.array:
         if not layer.is_linear:
-            out: mx.array = layer(hidden, masks, cache)
-            return out
+            attended: mx.array = layer(hidden, masks, cache)
+            return attended
         mixed, seen = _gated_delta(layer.linear_attn, layer.input_layernorm(hidden), cache)
+        hidden = hidden + mixed
+        out = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         if reversible:
             self._seen.append(seen)
-        hidden = hidden + mixed
-        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        else:  # or what every layer's convolution saw of the prompt would be held until the last one is done
+            mx.async_eval(out, cache[0])
+        return out
 
     def commit(self, rows: int) -> None:
         """See Target.commit."""

@@ -6,7 +6,7 @@ keeps rows in order and drops what has left the window only before a block is wr
 
 import mlx.core as mx
 
-_SPARE_ROWS = 256
+from dflash2_mlx.targets.limits import SPARE_ROWS
 
 
 class WindowCache:
@@ -38,7 +38,7 @@ class WindowCache:
         count = keys.shape[2]
         seen = self.visible
         if self.keys is None or self._rows + count > self.keys.shape[2]:
-            capacity = max(2 * self._window, seen + count) + _SPARE_ROWS
+            capacity = max(2 * self._window, seen + count) + SPARE_ROWS
             self.keys, self.values = (
                 self._moved(old, new, seen, capacity) for old, new in ((self.keys, keys), (self.values, values))
             )

@@ -14,7 +14,8 @@ from dflash2_mlx.memory.need import Plan, Stored, drafter_bytes, judge, memory_n
 from dflash2_mlx.models.drafter import quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.store.published import published_drafter, published_target
-from dflash2_mlx.targets import base, sliding
+from dflash2_mlx.targets import sliding
+from dflash2_mlx.targets.limits import CHUNK_ROWS, Pace
 from fakes import TARGET_CONFIGS, tiny_drafter, tiny_model, tiny_target
 
 QWEN, MUSE = "mlx-community/Qwen3.8-27B-", "mlx-community/Muse-Glimmer-30B-"
@@ -93,7 +94,7 @@ def test_a_drafter_in_float32_is_counted_in_its_own_precision(bits):
 
 def test_caches_take_what_is_said():
     target, config = tiny_target(), {**TARGET_CONFIGS["qwen3_5"], "dtype": "float32"}
-    drafter = tiny_drafter(target)
+    target.pace, drafter = Pace(CHUNK_ROWS), tiny_drafter(target)
     list(target.prefill(list(range(1, 301)), chunk=2048, keep=15))
     need = memory_need(Plan(target_shape(config, "tiny"), drafter.config, 300, draft_stored=Stored(1, 4)))
     assert target.cache.nbytes == need.kv + need.state // 2
@@ -103,14 +104,16 @@ def test_caches_take_what_is_said():
 
 
 @pytest.mark.slow
-def test_reading_a_prompt_takes_what_is_said():
+def test_reading_a_prompt_takes_what_is_said(monkeypatch):
+    monkeypatch.setattr("dflash2_mlx.memory.need.QUEUED_LAYERS", 1)  # a CPU runs what is launched one by one
     target, tokens = tiny_target(), [i % 500 for i in range(1000)]
     mx.eval(target.module.parameters())
     gc.collect()  # what earlier tests left is not to be freed in between
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    list(target.prefill(tokens, chunk=2048, keep=15))
+    target.pace = Pace(CHUNK_ROWS)
+    list(target.prefill(tokens, chunk=None, keep=15))
     shape = target_shape({**TARGET_CONFIGS["qwen3_5"], "dtype": "float32"}, "tiny")
     need = memory_need(Plan(shape, None, len(tokens)))
     assert mx.get_peak_memory() - before == pytest.approx(need.prefill + need.kv + need.state, rel=0.15)
@@ -124,10 +127,6 @@ def test_a_window_takes_the_same_however_long_the_context():
     rows = memory_need(muse).kv - growing * 8192
     assert rows == 39 * cache.nbytes
     assert memory_need(replace(muse, context=65536)).kv - memory_need(muse).kv == growing * (65536 - 8192)
-
-
-def test_the_numbers_of_the_prefill_are_the_engines():
-    assert (fit._SCORE_BYTES, fit._SMALLEST_CHUNK) == (base._SCORE_BYTES, base._SMALLEST_CHUNK)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_a_drafter_that_sees_everything_keeps_everything():
     config = published_drafter(QWEN_DRAFT)
     full = replace(config, windows=(None,) * 5)
     wide = memory_need(replace(plan(context=32768), drafter=full))
-    assert wide.draft_kv > 10 * memory_need(plan(context=32768)).draft_kv and wide.features == 51_200 * 2048
+    assert wide.draft_kv > 10 * memory_need(plan(context=32768)).draft_kv and wide.features == 51_200 * CHUNK_ROWS
 
 
 def test_plain_decoding_needs_no_drafter_and_no_second_state():
