@@ -18,7 +18,7 @@ from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.models.selector import Draft, Draw
 from dflash2_mlx.session.session import Event, Request, Session, render
 from dflash2_mlx.targets.base import Forward, LayeredTarget, Target
-from dflash2_mlx.text.pipeline import TextPipeline
+from dflash2_mlx.text.stream import TextPipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.statistics import Setting, Stats
 from dflash2_mlx.text.messages import user_message
-from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import Prompt
+from dflash2_mlx.text.stream import TextPipeline
 
 Conversation = str | Sequence[Mapping[str, object]]
 _WIRED_SHARE = 0.9  # above it wiring starves the system
