@@ -10,11 +10,24 @@ from dflash2_mlx.text.arguments import argument
 from dflash2_mlx.text.tags import CALL_BEGIN, CALL_END, Tool, ToolParser
 
 PARTS = ("<parameter=", CALL_END)  # what may follow the name of a function
-_NAME = re.compile(rf"\s*{CALL_BEGIN}\s*([^<>\s]+)>?")
-_PARAMETER = re.compile(
-    r"\s*<parameter=\s*([^<>\s]+)>?\n?(.*?)\n?</parameter>(?=\s*<parameter=|\s*</function>)", re.DOTALL
+# What begins a call, a parameter and its value, and the end of a call. A parameter ends where another one or the end
+# of the call follows, so that values may hold tags.
+_WRITTEN = tuple(
+    tuple(re.compile(pattern, re.DOTALL) for pattern in patterns)
+    for patterns in (
+        (
+            rf"\s*{CALL_BEGIN}\s*([^<>\s]+)>?",
+            r"\s*<parameter=\s*([^<>\s]+)>?\n?(.*?)\n?</parameter>(?=\s*<parameter=|\s*</function>)",
+            rf"\s*{CALL_END}\s*",
+        ),
+        (
+            r'\s*<atem:invoke\b[^>]*?\bname="([^"]+)"[^>]*>',
+            r'\s*<atem:parameter\b[^>]*?\bname="([^"]+)"[^>]*>\n?(.*?)\n?</atem:parameter>'
+            r"(?=\s*<atem:parameter\b|\s*</atem:invoke>|\s*$)",
+            r"\s*(?:</atem:invoke>\s*|$)",
+        ),
+    )
 )
-_CLOSING = re.compile(rf"\s*{CALL_END}\s*")
 
 
 def tool_names(tools: Sequence[Tool]) -> frozenset[str]:
@@ -37,9 +50,8 @@ def read_calls(inside: str, raw: str, parser: ToolParser, tools: Sequence[Tool])
     Empty if the text is malformed or names a function that is not on offer: then `raw` is to be shown as text.
     """
     try:
-        if _NAME.match(inside):
-            return tuple(_call(call, raw, tool_names(tools)) for call in _written_out(inside, tools))
-        parsed = parser(inside, list(tools))
+        written = next((patterns for patterns in _WRITTEN if patterns[0].match(inside)), None)
+        parsed = list(_written_out(inside, tools, written)) if written else parser(inside, list(tools))
         calls = parsed if isinstance(parsed, list) else [parsed]
         return tuple(_call(call, raw, tool_names(tools)) for call in calls)
     except Exception:  # a model can write anything, and parsers fail on it in many ways
@@ -66,22 +78,20 @@ def _as_json(arguments: Mapping[str, object]) -> str:
     return text
 
 
-def _written_out(text: str, tools: Sequence[Tool]) -> Iterator[dict[str, object]]:
-    """Calls as `<function=name><parameter=key>value</parameter></function>`, one behind the other.
-
-    A parameter ends where another one or the function's end follows, so values may hold tags. Raises: ValueError.
-    """
+def _written_out(text: str, tools: Sequence[Tool], written: Sequence[re.Pattern[str]]) -> Iterator[dict[str, object]]:
+    """Calls whose parameters are written out, one call behind the other. Raises: ValueError for anything else."""
+    begin, part, end = written
     place = 0
     while place < len(text):
-        name = _NAME.match(text, place)
+        name = begin.match(text, place)
         if name is None:
             raise ValueError("no function")
         schema, place = _schema(name[1], tools), name.end()
         arguments: dict[str, object] = {}
-        while parameter := _PARAMETER.match(text, place):
+        while parameter := part.match(text, place):
             key, value, place = parameter[1], parameter[2], parameter.end()
             arguments.update((key, read) for read in argument(value, key, schema))
-        closing = _CLOSING.match(text, place)
+        closing = end.match(text, place)
         if closing is None:
             raise ValueError("no end")
         place = closing.end()

@@ -259,6 +259,16 @@ def test_a_format_with_message_headers_is_read_by_its_headers():
     assert letters(text, tokenizer=MUSE) == [reasoning("why"), answer(f"so{call}")]
 
 
+def test_every_format_with_parameters_written_out_is_read_by_the_schema():
+    inside = '<atem:invoke name="f"><atem:parameter name="x">12345678901234567890</atem:parameter>'
+    inside += '<atem:parameter name="y">90210</atem:parameter></atem:invoke>'
+    schema = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    for text in (inside, inside.removesuffix("</atem:invoke>"), inside * 2):
+        calls = letters(f"to=f<atem:function_calls>{text}</atem:function_calls>", tools=tools, tokenizer=MUSE)
+        assert {call.arguments for call in calls} == {'{"x": 12345678901234567890, "y": "90210"}'}
+
+
 def test_no_format_leads_from_reasoning_into_a_call():
     edges = {"reasoning": [("<call>", "tool"), ("<end>", "normal")]}
     tokenizer = NoTags(tool_call_start="<call>", tool_parser=lambda text, tools: [], response_transitions=edges)
