@@ -163,9 +163,10 @@ class LoadParams:
 class TextParams:
     """What the text layer does around the tokens.
 
-    stop: strings that end the answer, matched on the whole generated text, reasoning included. system: a system
-    message put before a prompt given as a string. reasoning: off, minimal, low, medium, high, xhigh or max; None =
-    the template's default. tools: function descriptions in OpenAI's form. raw: no chat template.
+    stop: strings that end the answer, looked for behind the reasoning only: in the answer, and in tool calls as the
+    model writes them. system: a system message put before a prompt given as a string. reasoning: off, minimal, low,
+    medium, high, xhigh or max; None = the template's default. tools: function descriptions in OpenAI's form.
+    raw: no chat template.
 
     Raises: UsageError for an empty stop string or for settings that raw text has no place for.
     """

@@ -4,9 +4,12 @@ import json
 from typing import Any
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value that `text` holds. Raises: ValueError where it is no JSON, or is nested deeper than can be read."""
+def parse_json(text: str | bytes, *, strict: bool = True) -> Any:
+    """The value that `text` holds. Raises: ValueError where it is no JSON, or is nested deeper than can be read.
+
+    strict: False takes line ends within strings.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, strict=strict)
     except RecursionError:
         raise ValueError("it is nested too deep") from None

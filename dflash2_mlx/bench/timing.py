@@ -17,7 +17,7 @@ from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
 from dflash2_mlx.session.session import Request, Session, render
 from dflash2_mlx.targets.base import LayeredTarget
-from dflash2_mlx.text.pipeline import TextPipeline
+from dflash2_mlx.text.stream import TextPipeline
 
 
 @dataclass(frozen=True, slots=True)

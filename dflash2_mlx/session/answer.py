@@ -18,8 +18,8 @@ from dflash2_mlx.session.known import block_size_for, known_of
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.request import Request
 from dflash2_mlx.session.statistics import Stats
-from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import Prompt
+from dflash2_mlx.text.stream import TextPipeline
 
 
 class Answer:

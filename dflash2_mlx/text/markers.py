@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, cast
 
 from dflash2_mlx.text.messages import Message
-from dflash2_mlx.text.stream import AddedToken
-from dflash2_mlx.text.tags import Tool
+from dflash2_mlx.text.tags import AddedToken, Tool
 
 _HIDDEN = re.compile("_5309181774_([0-9]+)_")  # nothing in it that a template would change the case of, or escape
 

@@ -1,4 +1,4 @@
-"""Token ids to text, piece by piece, and the search for stop strings. Knows a tokenizer, nothing of channels."""
+"""Token ids to text, piece by piece, and on to readable events. Knows a tokenizer, nothing of the engine."""
 
 import codecs
 import json
@@ -7,19 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Protocol
 
-from dflash2_mlx.config import stop_strings
-from dflash2_mlx.text.matching import first_match, held_back
+from dflash2_mlx.config import TextParams
+from dflash2_mlx.text.channels import Channels, TextEvent, append_merged
+from dflash2_mlx.text.prompt import Prompt
+from dflash2_mlx.text.tags import AddedToken, TaggedTokenizer
 
 REPLACEMENT = "\ufffd"
 BYTE_PIECE = re.compile("<0x[0-9A-Fa-f]{2}>")
 CONTEXT = 4  # tokens; more than the three bytes that an unfinished character can have
-
-
-class AddedToken(Protocol):
-    @property
-    def content(self) -> str: ...
-    @property
-    def special(self) -> bool: ...
 
 
 class DecodingTokenizer(Protocol):
@@ -33,6 +28,10 @@ class DecodingTokenizer(Protocol):
     def decode(
         self, token_ids: list[int], /, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
     ) -> str: ...
+
+
+class ReadingTokenizer(DecodingTokenizer, TaggedTokenizer, Protocol):
+    """What is read of a tokenizer to tell its answers apart."""
 
 
 class TokenDecoder:
@@ -89,38 +88,52 @@ class TokenBytes:
         return self._tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False).encode()
 
 
-class StopMatcher:
-    """Passes text on until one of `stop` is complete; the text ends right before it.
+class TextPipeline:
+    """Turns the tokens of one answer into deltas and tool calls. End tokens count as tokens and never become text."""
 
-    The match that is complete first wins, and of two completed by the same character the longer. The result
-    does not depend on how the text is cut into pushes. Only a proper prefix of a stop string is ever held back.
+    def __init__(self, tokenizer: DecodingTokenizer, channels: Channels, end_tokens: frozenset[int]) -> None:
+        self._decoder = TokenDecoder(tokenizer, tags=channels.tags)
+        self._channels = channels
+        self._end_tokens = end_tokens
 
-    Raises: UsageError for an empty stop string.
-    """
+    @classmethod
+    def answering(
+        cls, tokenizer: ReadingTokenizer, prompt: Prompt, text: TextParams, end_tokens: frozenset[int]
+    ) -> "TextPipeline":
+        """A pipeline for what is generated behind `prompt`."""
+        if text.raw:
+            return cls(tokenizer, Channels.plain(text.stop), end_tokens)
+        channels = Channels(
+            tokenizer, start=prompt.channel, tools=text.tools, stop=text.stop, continued=prompt.continued
+        )
+        return cls(tokenizer, channels, end_tokens)
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._stop = stop_strings(stop)
-        self._held = ""
-        self.matched: str | None = None
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the text. Read it after `finish` too: the last characters may complete one."""
+        return self._channels.stopped
 
-    def push(self, text: str) -> str:
-        """The text that is surely before any match; nothing after a match."""
-        if self.matched is not None:
-            return ""
-        text = self._held + text
-        match = first_match(text, self._stop)
-        if match:
-            start, self.matched = match
-            self._held = ""
-            return text[:start]
-        safe = len(text) - held_back(text, self._stop)
-        self._held = text[safe:]
-        return text[:safe]
+    def push(self, tokens: Sequence[int]) -> tuple[list[TextEvent], int | None]:
+        """The events, and how many of `tokens` count if a stop string was met, else None.
 
-    def flush(self) -> str:
-        """The text held back for a match that did not come."""
-        text, self._held = self._held, ""
-        return text
+        The count runs through the token that completes the stop string.
+        """
+        events: list[TextEvent] = []
+        if self.stopped is not None:
+            return events, 0
+        for count, token in enumerate(tokens, start=1):
+            if token in self._end_tokens:
+                continue
+            append_merged(events, self._channels.push(self._decoder.push(token)))
+            if self.stopped is not None:
+                return events, count
+        return events, None
+
+    def finish(self) -> list[TextEvent]:
+        """What decoder and channels still hold, in this order."""
+        events = self._channels.push(self._decoder.flush())
+        append_merged(events, self._channels.flush())
+        return events
 
 
 class _Utf8:

@@ -7,16 +7,27 @@ from typing import Literal, Protocol
 
 from dflash2_mlx.events import Channel
 
-State = Literal["opening", "header", "reasoning", "answer", "tool_call"]
+# opening, bare_opening: whether a think tag or a call without its opening tag stands there is open
+State = Literal["opening", "header", "reasoning", "answer", "tool_call", "bare_opening", "bare_call"]
 Tool = Mapping[str, object]
 ToolParser = Callable[[str, list[Tool]], object]
 Transitions = Mapping[str, Sequence[tuple[str, str]]]
+CALL_BEGIN, CALL_END = "<function=", "</function>"
 STATES: Mapping[str, State] = {  # mlx-lm's name -> ours
     "header": "header",
     "reasoning": "reasoning",
     "normal": "answer",
     "tool": "tool_call",
 }
+
+
+class AddedToken(Protocol):
+    """A text that a tokenizer takes for one token wherever it stands."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def special(self) -> bool: ...
 
 
 class TaggedTokenizer(Protocol):
@@ -56,12 +67,16 @@ class NoTags:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`tag`, met in state `source`, leads to state `target`; a `kept` tag is text all the same."""
+    """`tag`, met in state `source`, leads to state `target`; a `kept` tag is text all the same.
+
+    ends_call: right behind a call, the tag is the end of one that began without its tag, and no text.
+    """
 
     source: State
     tag: str
     target: State
     kept: bool = False
+    ends_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,15 +91,19 @@ class Grammar:
         return {edge.tag: edge for edge in self.edges if edge.source == state}
 
 
-def grammar(tokenizer: TaggedTokenizer, start: Channel, calls: bool, continued: bool = False) -> Grammar:
-    """The grammar of an answer that starts in channel `start`; `calls`: whether tool calls are read.
+def grammar(tokenizer: TaggedTokenizer, start: Channel, *, calls: bool, bare: bool, continued: bool) -> Grammar:
+    """The grammar of an answer that starts in channel `start`.
 
-    continued: the answer has begun in the prompt, so that it has its header behind it and opens no reasoning.
-
+    calls: tool calls are read; bare: also those without an opening tag. continued: the answer has begun in the
+    prompt, so that it has its header behind it and opens no reasoning.
     No edge leads from reasoning into a tool call, and reasoning opens only at the very beginning.
     """
-    edges = (*_think_edges(tokenizer), *_format_edges(tokenizer, calls), *_call_edges(tokenizer, calls))
-    return Grammar(start if continued else _initial(tokenizer, start), tuple(edge for edge in edges if edge.tag))
+    edges = [*_think_edges(tokenizer), *_format_edges(tokenizer, calls), *_call_edges(tokenizer, calls)]
+    if bare:
+        edges += [Edge("answer", CALL_BEGIN, "bare_opening"), Edge("bare_call", CALL_END, "answer")]
+        edges += [Edge("answer", tokenizer.tool_call_end or "", "answer", kept=True, ends_call=True)]
+    initial = start if continued else _initial(tokenizer, start)
+    return Grammar(initial, tuple(edge for edge in edges if edge.tag))
 
 
 def _initial(tokenizer: TaggedTokenizer, start: Channel) -> State:

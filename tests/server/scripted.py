@@ -17,9 +17,8 @@ from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
 from dflash2_mlx.session.session import Event, Request
 from dflash2_mlx.session.statistics import Setting, Stats
-from dflash2_mlx.text.pipeline import TextPipeline
 from dflash2_mlx.text.prompt import ChatFormat
-from dflash2_mlx.text.stream import TokenBytes
+from dflash2_mlx.text.stream import TextPipeline, TokenBytes
 
 END = 2  # <|im_end|> of the bundled tokenizer
 VOCAB = 1536

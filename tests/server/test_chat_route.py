@@ -57,6 +57,13 @@ def test_an_answer_goes_on_from_a_last_message_of_the_assistants(ask, session):
     assert reply["choices"][0]["message"] == {"role": "assistant", "content": "So", "reasoning_content": "still"}
 
 
+def test_a_stop_string_that_the_thinking_mentions_ends_nothing(ask, session):
+    session.text = "No zed.\n</think>\n\nA, zed."
+    _, reply = ask(stop=["zed"])
+    assert reply["choices"][0]["message"] == {"role": "assistant", "content": "A, ", "reasoning_content": "No zed."}
+    assert reply["choices"][0]["finish_reason"] == "stop"
+
+
 def test_sampling_fields_reach_the_engine(ask):
     given = {
         "temperature": 0.5,

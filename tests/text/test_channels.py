@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.chat_templates.muse_spark import RESPONSE_FORMAT
-from mlx_lm.tool_parsers import muse_spark, qwen3_coder
+from mlx_lm.tool_parsers import json_tools, muse_spark, qwen3_coder
 
 from dflash2_mlx.events import Delta, ToolCall
 from dflash2_mlx.text.channels import Channels, append_merged
@@ -31,8 +31,8 @@ def reasoning(text):
     return Delta("reasoning", text)
 
 
-def read(pieces, start="answer", tools=None, tokenizer=QWEN):
-    channels, events = Channels(tokenizer, start=start, tools=tools), []
+def read(pieces, start="answer", tools=None, tokenizer=QWEN, stop=()):
+    channels, events = Channels(tokenizer, start=start, tools=tools, stop=stop), []
     for piece in pieces:
         append_merged(events, channels.push(piece))
     append_merged(events, channels.flush())
@@ -96,7 +96,6 @@ def test_a_tool_tag_inside_thinking_is_reasoning():
     [
         "<tool_call>nonsense</tool_call>",
         "<tool_call><function=f><parameter=x>1</tool_call>",
-        "<tool_call><function=f><parameter=x>one</parameter></function></tool_call>",
         CALL.replace("=f>", "=unknown>"),
         CALL[:-3],
         "<tool_call>",
@@ -129,6 +128,98 @@ def test_an_answer_that_goes_on_is_in_its_middle():
 def test_a_plain_reader_takes_everything_as_answer():
     channels = Channels.plain()
     assert channels.push("<think>\na</think>") + channels.flush() == [answer("<think>\na</think>")]
+
+
+BARE = CALL.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+
+
+@pytest.mark.parametrize("end", ["", "\n</tool_call>", "</tool_call>\n"])
+def test_a_whole_call_without_its_opening_tag_is_a_call(end):
+    call = ToolCall("f", '{"x": 1}', BARE)
+    assert letters(f"So.\n{BARE}{end}", tools=TOOLS) == [answer("So.\n"), call]
+    assert letters(f"{BARE}{end}\n{CALL}", tools=TOOLS) == [call, ToolCall("f", '{"x": 1}', CALL)]
+    assert letters(f"{BARE}{end}\nSo.", tools=TOOLS)[0] == call
+    assert letters(f"why</think>{BARE}{end}", tools=TOOLS, start="reasoning") == [reasoning("why"), call]
+
+
+def test_nothing_of_a_call_without_its_opening_tag_is_shown_before_it_is_complete():
+    channels = Channels(QWEN, start="answer", tools=TOOLS)
+    assert [event for letter in BARE[:-1] for event in channels.push(letter)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BARE.replace("=f>", "=unknown>"),
+        "<function=f> is how it begins, and <function=f> again </tool_call>.",
+        BARE[:-3],
+        "<function=f>\n<para",
+        "<function=f",
+        "</tool_call>",
+        "<function=f>\n<parameter=x>1</function>\n so it ends.",
+    ],
+)
+def test_what_is_no_whole_call_of_a_function_on_offer_is_text(text):
+    assert letters(text, tools=TOOLS) == [answer(text)]
+
+
+def test_the_name_of_a_function_in_a_sentence_hides_no_call_behind_it():
+    call = ToolCall("f", '{"x": 1}', BARE)
+    assert letters(f"<function=f> so: {BARE}", tools=TOOLS) == [answer("<function=f> so: "), call]
+
+
+def test_calls_without_opening_tags_are_for_formats_that_name_functions():
+    tags = {"tool_call_start": "<tool_call>", "tool_call_end": "</tool_call>"}
+    tokenizer = NoTags(**tags, tool_parser=json_tools.parse_tool_call)
+    assert letters(BARE, tools=TOOLS, tokenizer=tokenizer) == [answer(BARE)]
+    assert letters(BARE, tools=None) == [answer(BARE)]
+    assert letters(BARE, tools=TOOLS, start="reasoning") == [reasoning(BARE)]
+
+
+def test_the_end_of_a_function_inside_a_value_is_a_part_of_it():
+    value = "</function> and </parameter> are tags"
+    text = BARE.replace("\n1\n", f"\n{value}\n")
+    assert letters(text, tools=TOOLS) == [ToolCall("f", json.dumps({"x": value}), text)]
+    assert letters(f"<tool_call>{text}</tool_call>", tools=TOOLS)[0].arguments == json.dumps({"x": value})
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\n</tool_call>\n<tool_call>\n"])
+def test_two_functions_in_one_block_are_two_calls(between):
+    text = f"<tool_call>\n{BARE}{between}{BARE.replace('1', '2')}\n</tool_call>"
+    assert [event.arguments for event in letters(text, tools=TOOLS)] == ['{"x": 1}', '{"x": 2}']
+
+
+def test_two_functions_of_which_one_is_not_on_offer_are_text():
+    text = f"<tool_call>\n{BARE}{BARE.replace('=f', '=g')}\n</tool_call>"
+    assert letters(text, tools=TOOLS) == [answer(text)]
+
+
+@pytest.mark.parametrize(("value", "arguments"), [("one", '{"x": "one"}'), ("", "{}"), ("1.5", '{"x": "1.5"}')])
+def test_a_call_survives_a_value_that_does_not_fit(value, arguments):
+    text = CALL.replace("\n1\n", f"\n{value}\n")
+    assert letters(text, tools=TOOLS) == [ToolCall("f", arguments, text)]
+
+
+def test_half_a_character_written_as_an_escape_leaves_arguments_that_can_be_sent():
+    tokenizer = NoTags(tool_call_start="[", tool_call_end="]", tool_parser=lambda text, tools: json.loads(text))
+    (call,) = letters('[{"name": "f", "arguments": {"x": "\\ud83d"}}]', tools=TOOLS, tokenizer=tokenizer)
+    assert call.arguments.encode() and json.loads(call.arguments) == {"x": "\ud83d"}
+
+
+@pytest.mark.parametrize(
+    ("stop", "shown"),
+    [("x", "b\n\n"), ("b\n\nx", ""), ("\n\n", "b"), ("<tool_call>", "b\n\nx "), ("#", "b\n\nx <tool_call>z")],
+)
+def test_a_stop_string_is_looked_for_outside_the_reasoning(stop, shown):
+    events = letters(f"a{stop}a</think>\n\nb\n\nx <tool_call>z", start="reasoning", stop=[stop])
+    assert events == [reasoning(f"a{stop}a"), *([answer(shown)] if shown else [])]
+
+
+def test_a_stop_string_ends_what_may_have_become_a_tag():
+    assert letters("\n", stop=["\n"]) == []
+    assert letters("a\n</think>", start="reasoning", stop=["\n"]) == [reasoning("a")]
+    assert letters("a<function=f>b", tools=TOOLS, stop=["<func"]) == [answer("a")]
+    assert letters("<function=f>\n<par", tools=TOOLS, stop=["par"]) == [answer("<function=f>\n<")]
 
 
 @pytest.mark.parametrize("written", ['{"x": 1}', {"x": 1}])
@@ -168,6 +259,16 @@ def test_a_format_with_message_headers_is_read_by_its_headers():
     assert letters(text, tokenizer=MUSE) == [reasoning("why"), answer(f"so{call}")]
 
 
+def test_every_format_with_parameters_written_out_is_read_by_the_schema():
+    inside = '<atem:invoke name="f"><atem:parameter name="x">12345678901234567890</atem:parameter>'
+    inside += '<atem:parameter name="y">90210</atem:parameter></atem:invoke>'
+    schema = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    for text in (inside, inside.removesuffix("</atem:invoke>"), inside * 2):
+        calls = letters(f"to=f<atem:function_calls>{text}</atem:function_calls>", tools=tools, tokenizer=MUSE)
+        assert {call.arguments for call in calls} == {'{"x": 12345678901234567890, "y": "90210"}'}
+
+
 def test_no_format_leads_from_reasoning_into_a_call():
     edges = {"reasoning": [("<call>", "tool"), ("<end>", "normal")]}
     tokenizer = NoTags(tool_call_start="<call>", tool_parser=lambda text, tools: [], response_transitions=edges)
@@ -179,16 +280,20 @@ def test_an_answer_without_the_header_it_should_have_is_not_lost():
     assert letters("hello", tokenizer=MUSE) == [answer("hello")]
 
 
-PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, "\n", "a", "<", "</", "<tool", " "]
+PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, BARE, "\n", "a", "<", "</", "<tool", " "]
+PIECES += ["<function=", "f>", "<parameter=x>", "</parameter>", "</function>"]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from(PIECES), max_size=8), st.sampled_from(["answer", "reasoning"]), st.booleans())
-def test_every_cutting_reads_like_one_piece(pieces, start, offered):
-    text = "".join(pieces)
-    assert read(pieces, start, TOOLS if offered else None) == letters(
-        text, start=start, tools=TOOLS if offered else None
-    )
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=8),
+    st.sampled_from(["answer", "reasoning"]),
+    st.booleans(),
+    st.sampled_from([(), ("a\n", "<tool_call>"), ("</function>", "\n\n")]),
+)
+def test_every_cutting_reads_like_one_piece(pieces, start, offered, stop):
+    options = {"start": start, "tools": TOOLS if offered else None, "stop": stop}
+    assert read(pieces, **options) == letters("".join(pieces), **options)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

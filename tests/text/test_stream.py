@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.text.stream import StopMatcher, TokenDecoder
+from dflash2_mlx.events import Delta, ToolCall
+from dflash2_mlx.text.channels import Channels
+from dflash2_mlx.text.stream import TextPipeline, TokenDecoder
 
 TRICKY = "👩‍👩‍👧🇯🇵漢字ď한국어 e\u0301 naïve 日本語🏳️‍🌈"
 
@@ -15,9 +17,13 @@ def decoded(tokenizer, ids, tags=()):
     return [decoder.push(token) for token in ids] + [decoder.flush()]
 
 
+def spoken(events):
+    return "".join(event.text for event in events)
+
+
 def stopped(pieces, stop):
-    matcher = StopMatcher(stop)
-    return "".join([matcher.push(piece) for piece in pieces] + [matcher.flush()]), matcher.matched
+    channels = Channels.plain(stop)
+    return "".join([spoken(channels.push(piece)) for piece in pieces] + [spoken(channels.flush())]), channels.stopped
 
 
 def cut(text, generator):
@@ -125,17 +131,17 @@ def test_text_ends_right_before_the_match_completed_first(pieces, stop, text, ma
 
 def test_an_empty_stop_string_is_refused():
     with pytest.raises(UsageError, match="non-empty"):
-        StopMatcher([""])
+        Channels.plain([""])
 
 
 def test_only_a_beginning_of_a_stop_string_is_held_back():
-    matcher = StopMatcher(["<end>"])
-    assert [matcher.push("a<"), matcher.push("<e"), matcher.push("x")] == ["a", "<", "<ex"]
+    channels = Channels.plain(["<end>"])
+    assert [spoken(channels.push(piece)) for piece in ("a<", "<e", "x")] == ["a", "<", "<ex"]
 
 
 def test_nothing_follows_a_match():
-    matcher = StopMatcher(["z"])
-    assert [matcher.push("az"), matcher.push("b"), matcher.flush()] == ["a", "", ""]
+    channels = Channels.plain(["z"])
+    assert [spoken(channels.push("az")), channels.push("b"), channels.flush()] == ["a", [], []]
 
 
 def first_completed(text, stop):
@@ -152,3 +158,75 @@ def first_completed(text, stop):
 @given(st.text("ab<", max_size=20), st.lists(st.text("ab<", min_size=1, max_size=4), max_size=3), st.randoms())
 def test_every_cutting_stops_like_one_piece(text, stop, generator):
     assert stopped(cut(text, generator), stop) == first_completed(text, stop)
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def pipeline(wrapper, *, stop=(), start="answer", tools=None):
+    channels = Channels(wrapper, start=start, tools=tools, stop=stop)
+    return TextPipeline(wrapper, channels, frozenset(wrapper.eos_token_ids))
+
+
+def ids(text):
+    return list(text.encode())  # every byte is a token of its own
+
+
+def test_a_block_becomes_one_delta_a_channel(wrapper):
+    tokens = wrapper.encode("why\n</think>\n\nbecause", add_special_tokens=False)
+    text = pipeline(wrapper, start="reasoning")
+    assert text.push(tokens) == ([Delta("reasoning", "why"), Delta("answer", "because")], None)
+
+
+def test_the_count_runs_through_the_token_that_completes_the_stop(wrapper):
+    text = pipeline(wrapper, stop=["cde"])
+    assert text.push(ids("ab")) == ([Delta("answer", "ab")], None)
+    assert text.push(ids("cdefg")) == ([], 3)
+    assert (text.stopped, text.finish(), text.push(ids("x"))) == ("cde", [], ([], 0))
+
+
+def test_a_stop_string_inside_an_emoji_sequence_counts_its_last_byte(wrapper):
+    text = pipeline(wrapper, stop=["👧"])
+    tokens = ids("👩‍👧x")
+    assert text.push(tokens) == ([Delta("answer", "👩‍")], len(tokens) - 1)
+
+
+@pytest.mark.parametrize("stop", ["z", "\n\n"])
+def test_a_stop_string_ends_the_answer_and_never_the_reasoning(wrapper, stop):
+    text, tokens = pipeline(wrapper, stop=[stop], start="reasoning"), ids(f"ab{stop}c</think>\n\nd{stop}e")
+    spoken = [Delta("reasoning", f"ab{stop}c"), Delta("answer", "d")]
+    assert text.push(tokens) == (spoken, len(tokens) - 1) and text.stopped == stop
+
+
+def test_end_tokens_are_counted_and_never_shown(wrapper):
+    text = TextPipeline(wrapper, Channels(wrapper, start="answer", stop=["b"]), frozenset(ids("e")))
+    assert text.push(ids("aeb")) == ([Delta("answer", "a")], 3)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 8])
+def test_any_block_size_gives_the_same_text(wrapper, block):
+    tokens, text = ids("漢字 👩‍👩‍👧🇯🇵"), pipeline(wrapper)
+    events = [text.push(tokens[start : start + block])[0] for start in range(0, len(tokens), block)]
+    assert "".join(event.text for new in [*events, text.finish()] for event in new) == "漢字 👩‍👩‍👧🇯🇵"
+
+
+def test_an_unfinished_character_and_a_held_stop_come_at_the_end(wrapper):
+    text = pipeline(wrapper, stop=["<stop>"])
+    text.push(ids("<sto"))
+    assert text.finish() == [Delta("answer", "<sto")]
+    text = pipeline(wrapper)
+    text.push(ids("漢")[:2])
+    assert text.finish() == [Delta("answer", "\ufffd")]
+
+
+def test_a_tool_call_comes_behind_the_text_before_it(wrapper):
+    call = "<tool_call><function=f></function></tool_call>"
+    text = pipeline(wrapper, tools=TOOLS)
+    events, _ = text.push(wrapper.encode(f"x{call}", add_special_tokens=False))
+    assert events == [Delta("answer", "x"), ToolCall("f", "{}", call)]
+
+
+def test_a_stop_string_inside_a_tool_call_gives_back_its_beginning(wrapper):
+    text = pipeline(wrapper, stop=["</function>"], tools=TOOLS)
+    text.push(ids("<tool_call><function=f></function></tool_call>"))
+    assert text.finish() == [Delta("answer", "<tool_call><function=f>")]
