@@ -8,6 +8,8 @@ DFlash2Error                 exit 1: one line on stderr, no traceback
 |-- PromptError              nothing to answer, or text that cannot be read
 |   `-- PromptTooLongError   more tokens than the context holds
 |-- TemplateError            the chat template refused these messages or this setting
+|-- DeviceError              the GPU failed, or there is none
+|   `-- DeviceMemoryError    no memory is left for the work
 |-- ServeError               the server cannot listen where it should
 |-- LaunchError              no server answers a client, or the client is not installed
 `-- UsageError               exit 2: a parameter outside its range, or two that exclude each other
@@ -61,6 +63,18 @@ class PromptTooLongError(PromptError):
 
 class TemplateError(DFlash2Error):
     """The chat template refused the messages or a setting. Change the messages as it says."""
+
+
+class DeviceError(DFlash2Error):
+    """The GPU failed or is not there. faults: 1 = it gave up on a command, 2 = it takes no more from this process."""
+
+    def __init__(self, message: str, *, faults: int = 0) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+
+class DeviceMemoryError(DeviceError):
+    """No memory is left for the work. Shorten the prompt, or make room."""
 
 
 class ServeError(DFlash2Error):

@@ -20,7 +20,6 @@ from dflash2_mlx.parsing import parse_json
 _TIMEOUT_S = 5.0
 _LONGEST = 2**24  # bytes of an answer to read
 _NO_KEY = "none"  # clients insist on some key
-_KEY_VARIABLE = "DFLASH2_MLX_API_KEY"
 _ANSWER_SHARE = 4  # one part in so many of the context is left to an answer before a client shortens its history
 
 
@@ -55,7 +54,7 @@ def launch(
     if client not in CLIENTS:
         raise UsageError(f"client is {client!r}. Give one of: {', '.join(CLIENTS)}.")
     kind = CLIENTS[client]
-    running = find_server(base_url, api_key or os.environ.get(_KEY_VARIABLE) or None, model)
+    running = find_server(base_url, api_key or os.environ.get(options.KEY_VARIABLE) or None, model)
     made = kind.launch(running)
     made = Launch((*made.command, *(arguments or ())), made.environment, made.note)
     out, program = Out(), shutil.which(made.command[0])
@@ -113,7 +112,7 @@ def _ask(url: str, path: str, key: str | None) -> dict[str, object]:
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> str:
     if error.code == 401:
-        return f"{url} asks for an API key. Give it with --api-key or {_KEY_VARIABLE}."
+        return f"{url} asks for an API key. Give it with --api-key or {options.KEY_VARIABLE}."
     try:
         message = parse_json(error.read(_LONGEST))["error"]["message"]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
@@ -141,12 +140,12 @@ def _claude(server: Running) -> Launch:
 def _codex(server: Running) -> Launch:
     """Codex. Source: its configuration reference; values are TOML, whose plain strings are JSON's."""
     provider = {"name": "dflash2-mlx", "base_url": f"{server.url}/v1", "wire_api": "responses"}
-    provider.update({"env_key": _KEY_VARIABLE} if server.key else {})
+    provider.update({"env_key": options.KEY_VARIABLE} if server.key else {})
     values: dict[str, object] = {"model": server.model, "model_provider": "dflash2-mlx"}
     values.update({f"model_providers.dflash2-mlx.{name}": value for name, value in provider.items()})
     values.update({"model_context_window": server.context} if server.context else {})
     settings = [word for name, value in values.items() for word in ("-c", f"{name}={json.dumps(value)}")]
-    return Launch(("codex", *settings), {_KEY_VARIABLE: server.key} if server.key else {})
+    return Launch(("codex", *settings), {options.KEY_VARIABLE: server.key} if server.key else {})
 
 
 def _opencode(server: Running) -> Launch:

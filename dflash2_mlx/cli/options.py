@@ -7,6 +7,7 @@ import typer
 
 _MODEL, _SAMPLING, _TEXT, _OUTPUT = "Pair", "Sampling (defaults: the model's own)", "Text", "Output"
 _SERVER = "Server"
+KEY_VARIABLE = "DFLASH2_MLX_API_KEY"  # of the server's key, for the server and for all that asks it
 
 PromptArgument = Annotated[str | None, typer.Argument(help="What to answer. Text on stdin follows after it.")]
 PromptFile = Annotated[
@@ -160,6 +161,14 @@ AllowedHost = Annotated[
     typer.Option(
         "--allowed-host",
         help="A name beside localhost that it is addressed by, say host.docker.internal; may repeat.",
+        rich_help_panel=_SERVER,
+    ),
+]
+Images = Annotated[
+    str,
+    typer.Option(
+        "--images",
+        help="Images in a user's message, which no model here sees: refuse, or placeholder (a text in their place).",
         rich_help_panel=_SERVER,
     ),
 ]

@@ -15,6 +15,7 @@ from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.config import LoadParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.worker import DEFAULT_QUEUE
 from dflash2_mlx.store.hub import gigabytes
 from dflash2_mlx.store.opening import OpenedPair
 
@@ -39,8 +40,9 @@ def serve(
     allowed_host: options.AllowedHost = None,
     served_model_name: options.ServedName = None,
     max_context: options.MaxContext = None,
-    max_queue: options.MaxQueue = 16,
+    max_queue: options.MaxQueue = DEFAULT_QUEUE,
     sse_keepalive: options.SseKeepAlive = "comment",
+    images: options.Images = "refuse",
     prefix_cache_gb: options.PrefixCacheGb = None,
     effort_map: options.EffortMap = None,
     log_level: options.LogLevel = "info",
@@ -54,13 +56,14 @@ def serve(
     settings = ServeSettings(
         host=host,
         port=port,
-        api_key=api_key or os.environ.get("DFLASH2_MLX_API_KEY") or None,
+        api_key=api_key or os.environ.get(options.KEY_VARIABLE) or None,
         cors_origins=tuple(cors_origin or ()),
         allowed_hosts=tuple(allowed_host or ()),
         max_context=max_context,
         max_queue=max_queue,
         block_size=read_block_size(block_size),
         keep_alive=sse_keepalive,  # type: ignore[arg-type]
+        images=images,  # type: ignore[arg-type]
         served_name=served_model_name,
         cache_bytes=read_gigabytes(prefix_cache_gb),
         effort_map=read_effort_map(effort_map or ()),
@@ -84,11 +87,12 @@ def banner(listening: "Listening", out: Out) -> None:
     """Where it is, what answers, whether it drafts, and a line to try."""
     model, settings = listening.model, listening.settings
     drafting = f"off: {model.speculation_off}" if model.speculation_off else "on"
-    key = ' -H "Authorization: Bearer $DFLASH2_MLX_API_KEY"' if settings.api_key else ""
+    key = f' -H "Authorization: Bearer ${options.KEY_VARIABLE}"' if settings.api_key else ""
     body = f'{{"model": "{model.name}", "messages": [{{"role": "user", "content": "Who are you?"}}]}}'
     lines = [
         f"dflash2-mlx serves {listening.url}/v1 (OpenAI) and {listening.url} (Anthropic)",
-        f"model        {model.name}, context {model.context} tokens",
+        f"page         {listening.url}/ (a chat in the browser)",
+        f"model        {model.name}, context {model.context} tokens{_less(settings.max_context, model.context)}",
         f"drafter      {model.draft_name or 'none'}",
         f"drafting     {drafting}; block size {model.block_size} ({model.block_size_reason})",
         f"memory       {gigabytes(model.weight_bytes)} of weights, {_kept(model.cache_bytes)}",
@@ -97,6 +101,11 @@ def banner(listening: "Listening", out: Out) -> None:
     ]
     for line in [*lines, *(f"warning      {warning}" for warning in model.warnings)]:
         out.note(line)
+
+
+def _less(asked: int | None, context: int) -> str:
+    """What was asked for, where the model has less."""
+    return f", the model's most: --max-context {asked} is more" if asked and asked > context else ""
 
 
 def _kept(cache_bytes: int) -> str:

@@ -1,5 +1,6 @@
 """The ASGI app: routes, guards, and the envelope of every error. Knows the dialects by their routes."""
 
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 from starlette.applications import Starlette
@@ -9,44 +10,70 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from dflash2_mlx.server.anthropic.messages import count_tokens, read_messages
 from dflash2_mlx.server.errors import ApiError, explain
-from dflash2_mlx.server.exchange import Counter, Exchange
+from dflash2_mlx.server.exchange import Exchange, Quick
 from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.health import Health
 from dflash2_mlx.server.openai.chat import read_chat
 from dflash2_mlx.server.openai.completions import read_completion
+from dflash2_mlx.server.openai.kept import Kept, add_items, begin_conversation
 from dflash2_mlx.server.openai.responses import read_response
 from dflash2_mlx.server.page import page
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.state import ServerState
 
+_PREFIXES = ("/v1", "", "/v1/v1")  # clients differ in whether a base URL ends in /v1, and some add another one
+_ROUTES = (
+    "Programs POST to /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages; "
+    "the page for people is at /."
+)
+
 
 def build_app(state: ServerState) -> Starlette:
     """The app around one engine."""
-    status = Health(state)
-    routes = [
-        Route("/", page, methods=["GET"]),
-        Route("/health", status.health, methods=["GET"]),
-        Route("/livez", status.live, methods=["GET"]),
-        Route("/api/status", status.status, methods=["GET"]),
-        Route("/v1/models", status.models, methods=["GET"]),
-        Route("/v1/models/status", status.models_status, methods=["GET"]),
-        Route("/v1/models/{name:path}", status.model, methods=["GET"]),
-        Route("/v1/chat/completions", Exchange(state, read_chat), methods=["POST"]),
-        Route("/v1/completions", Exchange(state, read_completion), methods=["POST"]),
-        Route("/v1/messages", Exchange(state, read_messages), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Counter(state, count_tokens), methods=["POST"]),
-        Route("/v1/responses", Exchange(state, read_response), methods=["POST"]),
-    ]
     app = Starlette(
-        routes=routes,
+        routes=[Route("/", page, methods=["GET"]), *_health(state), *_answers(state)],
         middleware=[*_cors(state.settings), Middleware(Guards, settings=state.settings)],
         exception_handlers={HTTPException: _refused, ApiError: _refused, Exception: _refused},
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _health(state: ServerState) -> list[Route]:
+    """What the server says of itself."""
+    health = Health(state)
+    looks = {"/health": health.health, "/livez": health.live, "/api/status": health.status}
+    models = {"/models": health.models, "/models/status": health.models_status, "/models/{name:path}": health.model}
+    return [
+        *(Route(path, endpoint, methods=["GET"]) for path, endpoint in looks.items()),
+        *(Route(prefix + path, endpoint, methods=["GET"]) for path, endpoint in models.items() for prefix in _PREFIXES),
+    ]
+
+
+def _answers(state: ServerState) -> list[Route]:
+    """What generates, and what is kept of it."""
+    kept = Kept(state.responses)
+    posts: dict[str, ASGIApp] = {
+        "/chat/completions": Exchange(state, read_chat),
+        "/completions": Exchange(state, read_completion),
+        "/messages": Exchange(state, read_messages),
+        "/messages/count_tokens": Quick(state, count_tokens),
+        "/responses": Exchange(state, read_response),
+        "/conversations": Quick(state, begin_conversation),
+        "/conversations/{id}/items": Quick(state, add_items),
+    }
+    looks: dict[str, tuple[Callable[[Request], Awaitable[Response]], list[str]]] = {
+        **dict.fromkeys(("/responses/{id}", "/conversations/{id}"), (kept.document, ["GET", "DELETE"])),
+        **dict.fromkeys(("/responses/{id}/input_items", "/conversations/{id}/items"), (kept.items, ["GET"])),
+    }
+    return [
+        *(Route(prefix + path, post, methods=["POST"]) for path, post in posts.items() for prefix in _PREFIXES),
+        *(Route(prefix + path, look, methods=how) for path, (look, how) in looks.items() for prefix in _PREFIXES),
+    ]
 
 
 def _cors(settings: ServeSettings) -> list[Middleware]:
@@ -57,7 +84,7 @@ def _cors(settings: ServeSettings) -> list[Middleware]:
         Middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             allow_private_network=True,
             expose_headers=("X-DFlash2-Ignored-Params", "Retry-After"),
@@ -66,7 +93,9 @@ def _cors(settings: ServeSettings) -> list[Middleware]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Any error in the envelope of its route."""
+    """Any error in the envelope of its route; which methods it takes is no error."""
+    if request.method == "OPTIONS" and isinstance(error, HTTPException) and error.status_code == 405:
+        return Response(status_code=204, headers=error.headers)
     known = _from_starlette(request, error) if isinstance(error, HTTPException) else explain(error)
     return JSONResponse(known.envelope(request.url.path), known.status, dict(known.headers))
 
@@ -75,7 +104,7 @@ def _from_starlette(request: Request, error: HTTPException) -> ApiError:
     path, method = request.url.path, request.method
     headers = cast(dict[str, str], error.headers or {})
     if error.status_code == 404:
-        return ApiError(404, "not_found", f"there is no {path[:200]} here. GET / lists the routes.")
+        return ApiError(404, "not_found", f"there is no {path[:200]} here. {_ROUTES}")
     if error.status_code == 405:
         allowed = headers.get("Allow", "")
         return ApiError(405, "method_not_allowed", f"{path} does not take {method}. Use {allowed}.", headers=headers)

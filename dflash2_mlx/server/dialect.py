@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.errors import ApiError
-from dflash2_mlx.server.model import Engine, ServedModel
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.model import Engine
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import Frame
 
 if TYPE_CHECKING:
@@ -53,18 +53,17 @@ class Writer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A checked request: what the engine is to do, who writes the answer, and which fields nobody reads."""
+    """A checked request: what the engine is to do, and who writes the answer."""
 
     work: Work
     writer: Writer
     stream: bool
-    ignored: tuple[str, ...] = ()
 
 
 class Dialect(Protocol):
     """Reads the requests of one route."""
 
-    def __call__(self, document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
+    def __call__(self, document: JsonObject, reading: Reading) -> Prepared:
         """The request, rendered and checked. Raises: ApiError; PromptError, TemplateError, UsageError."""
 
 

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.datastructures import Headers
@@ -15,9 +14,9 @@ from dflash2_mlx.events import Finished, Prefilling
 from dflash2_mlx.server.body import ClientGoneError, JsonObject, parse_object, read_body
 from dflash2_mlx.server.dialect import Dialect, Prepared
 from dflash2_mlx.server.errors import ApiError, explain
-from dflash2_mlx.server.fields import ignored_header
-from dflash2_mlx.server.model import ServedModel
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.guards import owner_of
+from dflash2_mlx.server.openai.memory import Memory
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import COMMENT, DONE, HEADERS, Frame, encode, to_json
 from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import CancelledError, EngineGoneError, Failed
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from dflash2_mlx.server.worker import Update
 
 Read = TypeVar("Read")
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _logger = logging.getLogger("dflash2_mlx.server")
 
 
@@ -50,7 +48,7 @@ class Exchange:
         try:
             self._state.totals.requests += 1
             self._state.check_room()
-            call = await prepared(self._state, reply.scope, receive, self._dialect)
+            call = await prepared(self._state, reply, receive, self._dialect)
             async with _updates(self._state, call, receive) as updates:
                 if call.stream:
                     await reply.stream(call, updates)
@@ -67,14 +65,18 @@ class Exchange:
 
 
 async def prepared(
-    state: ServerState, scope: Scope, receive: Receive, read: Callable[[JsonObject, ServedModel, ServeSettings], Read]
+    state: ServerState, reply: "_Reply", receive: Receive, read: Callable[[JsonObject, Reading], Read]
 ) -> Read:
     """What `read` makes of the body. All that can be refused is refused here, before any header is sent."""
-    model = state.model()
-    declared = Headers(scope=scope).get("content-length")
-    body = await read_body(receive, declared, state.settings.receive_s)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(state.renderer, lambda: read(parse_object(body), model, state.settings))
+    model, headers = state.model(), Headers(scope=reply.scope)
+    body = await read_body(receive, headers.get("content-length"), state.settings.receive_s)
+    memory, path_id = Memory(state.responses, owner_of(headers)), reply.scope.get("path_params", {}).get("id", "")
+    reading = Reading(model, state.settings, memory, path_id)
+    try:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(state.renderer, lambda: read(parse_object(body), reading))
+    finally:
+        reply.ignored = reading.header
 
 
 @contextlib.asynccontextmanager
@@ -109,10 +111,11 @@ class _Reply:
         self._written = time.monotonic()  # when the client last heard something
         self._arrived = time.perf_counter()
         self._done: Finished | None = None
+        self.ignored: Mapping[str, str] = {}  # the header that names the fields that nobody reads
 
     async def stream(self, call: Prepared, updates: "asyncio.Queue[Update]") -> None:
         """Frames as they come, signs of life in between."""
-        await self._start(200, dict(ignored_header(call.ignored)), HEADERS)
+        await self._start(200, self.ignored, HEADERS)
         for frame in call.writer.opening():
             await self._write(encode(frame))
         await self._write(self._sign_of_life(call))
@@ -144,11 +147,11 @@ class _Reply:
             if failure:
                 raise failure
             frames += _read(call, update)
-        await self.document(call.writer.fold(frames), ignored_header(call.ignored))
+        await self.document(call.writer.fold(frames))
 
-    async def document(self, document: Mapping[str, object], headers: Mapping[str, str] = _NO_HEADERS) -> None:
+    async def document(self, document: Mapping[str, object]) -> None:
         """A whole reply."""
-        await self._document(200, document, headers)
+        await self._document(200, document, self.ignored)
         self.log("200")
 
     async def refuse(self, error: ApiError) -> None:
@@ -221,18 +224,16 @@ def _length(data: bytes) -> tuple[bytes, bytes]:
     return b"content-length", str(len(data)).encode()
 
 
-class Counter:
-    """The endpoint that counts a prompt's tokens; the engine is not asked."""
+class Quick:
+    """The endpoint of what is answered without the engine: counted tokens, begun conversations."""
 
-    def __init__(
-        self, state: ServerState, count: Callable[[JsonObject, ServedModel, ServeSettings], dict[str, object]]
-    ) -> None:
-        self._state, self._count = state, count
+    def __init__(self, state: ServerState, read: Callable[[JsonObject, Reading], JsonObject]) -> None:
+        self._state, self._read = state, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = _Reply(scope, send, self._state)
         try:
-            await reply.document(await prepared(self._state, scope, receive, self._count))
+            await reply.document(await prepared(self._state, reply, receive, self._read))
         except ClientGoneError:
             reply.log("gone")
         except Exception as error:

@@ -3,40 +3,44 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
-from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from dflash2_mlx.config import EngineParams, SamplingParams, stop_strings
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.errors import ApiError, invalid, too_long, unsupported
-from dflash2_mlx.server.model import ServedModel, listed
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.reading import Part, Reading
+from dflash2_mlx.text.reasoning import WORDS
 
 MOST_STOPS = 64
-_LONGEST_HEADER, _LONGEST_ID = 1000, 20
+_LONGEST_ID = 20
 _TO_THE_END = -1  # what llama.cpp and its clients call "no limit"
-_OFF = -1  # what some clients send for "no top_k"
+_OFF = -1  # what some clients send for "no top_k", and for a seed that is to be drawn
 
 # Would change the answer, and are not honoured anywhere: refused unless they ask for nothing.
 _REFUSED = (
-    *("functions", "function_call", "audio", "web_search_options", "prefix", "continue_final_message"),
+    *("functions", "function_call", "audio", "web_search_options"),
     *("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
     *("mirostat", "typical_p", "top_a", "tfs_z", "xtc_probability", "dry_multiplier", "repeat_penalty", "min_tokens"),
     *("ignore_eos", "stop_token_ids", "bad_words", "allowed_token_ids", "use_beam_search", "prompt_logprobs"),
 )
+# What asks for nothing beside null, false, 0 and what is empty. `{}` asks for a web search with its own settings.
+_NOTHING: Mapping[str, tuple[object, ...]] = {
+    **dict.fromkeys(("typical_p", "tfs_z", "repeat_penalty"), (1,)),
+    "function_call": ("none", "auto"),
+}
 _SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "seed"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
+_NO_THINKING = ("off", "none")
 
 Object = dict[str, object]
 
 
-class Fields(BaseModel):
-    """Sampling fields that every generating route accepts. null means the default; wrong types are refused."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
+class Fields(Part):
+    """Sampling fields that every generating route accepts."""
 
     model: str | None = None
     stream: bool | None = None
@@ -52,22 +56,27 @@ class Fields(BaseModel):
 
 
 Body = TypeVar("Body", bound=Fields)
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def read_fields(kind: type[Body], document: Mapping[str, object], model: ServedModel, *refused: str) -> Body:
+def read_fields(kind: type[Body], document: Mapping[str, object], reading: Reading, *refused: str) -> Body:
     """`document` as `kind`, for the model that is served. refused: further fields that are not honoured.
 
     Raises: ApiError 400 naming the field, 404 for another model.
     """
-    fields = _typed(kind, document)
-    _check_model(fields.model, model)
+    fields = typed(kind, document)
+    _check_model(fields.model, reading.model)
+    given = fields.model_extra or {}
     for name in (*_REFUSED, *refused):
-        if (fields.model_extra or {}).get(name):  # None, false, 0 and what is empty ask for nothing
+        value = given.get(name)
+        if (value or (value == {} and name == "web_search_options")) and value not in _NOTHING.get(name, ()):
             raise unsupported(name, "it would change the answer, and this server does not implement it. Drop it.")
+    reading.ignore_unread(fields, "")
     return fields
 
 
-def _typed(kind: type[Body], document: Mapping[str, object]) -> Body:
+def typed(kind: type[AnyPart], document: Mapping[str, object]) -> AnyPart:
+    """`document` as `kind`. Raises: ApiError 400 naming the field."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -91,6 +100,8 @@ def sampling_params(fields: Fields, model: ServedModel, logprobs: int | None = N
     given = {name: value for name in _SAMPLING if (value := getattr(fields, name)) is not None}
     if given.get("top_k") == _OFF:
         given["top_k"] = 0
+    if given.get("seed") == _OFF:
+        given["seed"] = None
     if fields.logit_bias:
         given["logit_bias"] = {_token(key, model): value for key, value in fields.logit_bias.items()}
     try:
@@ -119,76 +130,80 @@ def stops(stop: str | Sequence[str] | None, param: str = "stop") -> tuple[str, .
     return strings
 
 
-def engine_params(
-    prompt_tokens: int, most: int | None, model: ServedModel, settings: ServeSettings, param: str = "max_tokens"
-) -> EngineParams:
+def engine_params(prompt_tokens: int, most: int | None, reading: Reading, param: str = "max_tokens") -> EngineParams:
     """At most `most` tokens, and no more than the context leaves. Raises: ApiError 400 for an over-long prompt."""
-    if prompt_tokens > model.context:
-        raise too_long(prompt_tokens, model.context)
-    if most is not None and most < _TO_THE_END:
+    context = reading.model.context
+    if prompt_tokens > context:
+        raise too_long(prompt_tokens, context)
+    if most is not None and most < 0:
         raise invalid(f"{param} is {most}. Give 0 or more, or leave it out for as many as the context holds.", param)
-    room = model.context - prompt_tokens
-    count = room if most is None or most == _TO_THE_END else min(most, room)
-    return EngineParams(max_tokens=count, block_size=settings.block_size)
+    room = context - prompt_tokens
+    return EngineParams(max_tokens=room if most is None else min(most, room), block_size=reading.settings.block_size)
 
 
-def reasoning_word(word: object, model: ServedModel, settings: ServeSettings, param: str) -> str | None:
-    """Our word for a client's effort. Raises: ApiError 400 for no word, or one that the template cannot express."""
+def unless_unlimited(most: int | None) -> int | None:
+    """The limit of OpenAI's chat and completions, where -1 means as many as the context holds."""
+    return None if most == _TO_THE_END else most
+
+
+def reasoning_word(word: str | None, reading: Reading, param: str) -> str | None:
+    """Our word for a client's effort; None leaves it to the template, which is named where it has no such level.
+
+    Raises: ApiError 400 for no word of ours, or where thinking is to be off and cannot be.
+    """
     if word is None:
         return None
-    if not isinstance(word, str):
-        raise invalid(f"{param} is no text. Give a word.", param.partition(".")[0], code="invalid_type")
-    mapped = settings.effort_map.get(word, word)
-    levels = model.chat.levels
-    if mapped not in levels:
-        raise invalid(
-            f"{param} is {word[:40]!r}, which this model's chat template cannot express. "
-            f"Give one of: {listed(levels)}; or leave it out.",
-            param,
-        )
-    return mapped
+    mapped, levels = reading.settings.effort_map.get(word, word), reading.model.chat.levels
+    if mapped in levels:
+        return mapped
+    if mapped not in WORDS:
+        known = ", ".join(levels or WORDS)
+        raise invalid(f"{param} is {word[:40]!r}, which is no effort. Give one of: {known}; or leave it out.", param)
+    if mapped in _NO_THINKING:
+        return _without_thinking(reading, param)
+    reading.ignore(param)
+    return None
 
 
-def template_word(
-    settings_asked: Mapping[str, object] | None, model: ServedModel, settings: ServeSettings
-) -> str | None:
+def template_word(given: Mapping[str, object] | None, reading: Reading) -> str | None:
     """Our word for `chat_template_kwargs`. Raises: ApiError 400 for anything the template does not take that way."""
-    asked = {key: value for key, value in (settings_asked or {}).items() if value is not None}
+    asked = {key: value for key, value in (given or {}).items() if value is not None}
     param = "chat_template_kwargs"
     effort: str | None = None
     for key in ("reasoning_effort", "reasoning_strength"):
-        word = reasoning_word(asked.pop(key, None), model, settings, f"{param}.{key}")
-        effort = effort or word
+        word, place = asked.pop(key, None), f"{param}.{key}"
+        if not isinstance(word, str | None):
+            raise invalid(f"{place} is no text. Give a word.", param, code="invalid_type")
+        effort = effort or reasoning_word(word, reading, place)
     thinking = asked.pop("enable_thinking", None)
     if asked:
         raise unsupported(f"{param}.{min(asked)[:40]}", "only enable_thinking and reasoning_effort are mapped.")
-    return thinking_word(thinking, effort, model, f"{param}.enable_thinking")
+    return thinking_word(thinking, effort, reading, f"{param}.enable_thinking")
 
 
-def thinking_word(thinking: object, effort: str | None, model: ServedModel, param: str) -> str | None:
+def thinking_word(thinking: object, effort: str | None, reading: Reading, param: str) -> str | None:
     """Our word for a switch and an effort together. Raises: ApiError 400 where they, or they and the model, differ."""
     if thinking is None:
         return effort
     if not isinstance(thinking, bool):
         raise invalid(f"{param} is {str(thinking)[:40]!r}. Give true or false.", param, code="invalid_type")
-    off = effort in ("off", "none")
+    off = effort in _NO_THINKING
     if (thinking and off) or (not thinking and effort is not None and not off):
         raise invalid(f"{param} and the effort contradict each other. Drop one of them.", param)
     if not thinking:
-        if "off" not in model.chat.levels:
-            raise unsupported(param, "this model's chat template cannot switch thinking off.")
-        return "off"
-    if effort is None and not model.thinks:
-        raise unsupported(param, f"this model does not think by itself. Give an effort: {listed(model.chat.levels)}.")
-    return effort
+        return _without_thinking(reading, param)
+    if effort is not None or reading.model.thinks:
+        return effort
+    levels = [word for word in reading.model.chat.levels if word not in _NO_THINKING]
+    if not levels:  # a model that cannot think
+        reading.ignore(param)
+    return "medium" if "medium" in levels else next(iter(levels), None)
 
 
-def unread(fields: Fields) -> tuple[str, ...]:
-    """Names of the fields that nobody reads."""
-    return tuple(name for name, value in (fields.model_extra or {}).items() if value is not None)
-
-
-def ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """`X-DFlash2-Ignored-Params`, safe whatever a client called its fields."""
-    shown = ", ".join(quote(name[:100], safe="._[]-$") for name in names[:100])
-    return {"X-DFlash2-Ignored-Params": shown[:_LONGEST_HEADER]} if shown else {}
+def _without_thinking(reading: Reading, param: str) -> str | None:
+    """The word that switches thinking off; None where there is none to switch off."""
+    if _NO_THINKING[0] in reading.model.chat.levels:
+        return _NO_THINKING[0]
+    if reading.model.thinks:
+        raise unsupported(param, "this model's chat template cannot switch thinking off.")
+    return None

@@ -52,10 +52,18 @@ class Guards:
 
     def _has_key(self, headers: Headers) -> bool:
         assert self._key is not None
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = [token.strip()] if scheme.lower() == "bearer" else []
-        sent += [headers.get("x-api-key", "")]
-        return sum(hmac.compare_digest(key.encode("latin-1"), self._key) for key in sent) > 0
+        return sum(hmac.compare_digest(key.encode("latin-1"), self._key) for key in _keys(headers)) > 0
+
+
+def owner_of(headers: Headers) -> str:
+    """Who asks, told by the key that was sent."""
+    return " ".join(_keys(headers))
+
+
+def _keys(headers: Headers) -> list[str]:
+    """The keys that a request carries."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return [*([token.strip()] if scheme.lower() == "bearer" else []), headers.get("x-api-key", "")]
 
 
 def _name(host: str) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -65,9 +66,10 @@ class Health:
         )
 
     async def models(self, request: Request) -> Response:
-        """OpenAI's list of models: the one."""
+        """The list of models, OpenAI's and Anthropic's at once: the one."""
         model = self._state.model()
-        return JSONResponse({"object": "list", "data": [self._entry(model)]})
+        ends = {"first_id": model.name, "last_id": model.name, "has_more": False}
+        return JSONResponse({"object": "list", "data": [self._entry(model)], **ends})
 
     async def model(self, request: Request) -> Response:
         """One model by name; 404 for any other."""
@@ -83,9 +85,19 @@ class Health:
         return JSONResponse({"models": [{**entry, **_model(model)}]})
 
     def _entry(self, model: ServedModel) -> dict[str, object]:
-        created = int(self._state.totals.started)
-        entry = {"id": model.name, "object": "model", "created": created, "owned_by": "dflash2-mlx"}
-        return {**entry, "max_model_len": model.context, "context_length": model.context, "draft": model.draft_name}
+        started = int(self._state.totals.started)
+        return {
+            "id": model.name,
+            "object": "model",
+            "created": started,
+            "owned_by": "dflash2-mlx",
+            "type": "model",
+            "display_name": model.name,
+            "created_at": datetime.fromtimestamp(started, UTC).isoformat(),
+            "lifecycle": "active",
+            **dict.fromkeys(("max_model_len", "context_length", "max_input_tokens", "max_tokens"), model.context),
+            "draft": model.draft_name,
+        }
 
 
 def _model(model: ServedModel | None) -> Mapping[str, object]:

@@ -71,10 +71,10 @@ class ServedModel:
 
     @property
     def thinks(self) -> bool:
-        """Whether it thinks where a request says nothing of it; True where that cannot be told."""
-        if "off" not in self.chat.levels:
-            return True
-        return self.chat.render_text(PROBE) != self.chat.render_text(PROBE, reasoning="off")
+        """Whether it thinks where a request says nothing of it."""
+        if "off" in self.chat.levels:
+            return self.chat.render_text(PROBE) != self.chat.render_text(PROBE, reasoning="off")
+        return bool(self.chat.levels) or self.chat.render(PROBE).channel == "reasoning"
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool], reasoning: str | None) -> Prompt:
         """The prompt of a conversation. Raises: PromptError, TemplateError, UsageError; ApiError if far too long."""
@@ -176,8 +176,3 @@ def _names(load: LoadParams, settings: ServeSettings) -> tuple[str, ...]:
     pair = known_pair(load.model)
     known = (pair.alias, pair.target.split("@")[0]) if pair else ()
     return tuple(dict.fromkeys((settings.served_name or load.model, load.model, load.model.split("@")[0], *known)))
-
-
-def listed(levels: Mapping[str, str] | Sequence[str]) -> str:
-    """Words for a message."""
-    return ", ".join(levels) if levels else "nothing"

@@ -24,6 +24,7 @@ from dflash2_mlx.server.worker import EngineGoneError, Worker
 _GRACE_S = 2.0  # for streams to say why they end, and again for the engine to finish its step
 _POLL_S = 0.05
 _INTERRUPTED = 130
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _logger = logging.getLogger("dflash2_mlx.server")
 
 
@@ -36,22 +37,51 @@ class Listening:
     model: ServedModel
 
 
-def listen(settings: ServeSettings) -> socket.socket:
-    """A bound socket, before anything slow happens. Raises: ServeError where the address cannot be had."""
-    bound: socket.socket | None = None
+def listen(settings: ServeSettings) -> list[socket.socket]:
+    """Bound sockets, one for each address of the host, before anything slow happens.
+
+    Raises: ServeError where an address is taken, or none can be had.
+    """
+    bound: list[socket.socket] = []
+    unusable: OSError | None = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()
+        for family, address in _addresses(settings):
+            port = bound[0].getsockname()[1] if bound else address[1]  # port 0: the one that the first socket got
+            try:
+                bound.append(_bound(family, (address[0], port, *address[2:]), beside=bool(bound)))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_ADDRESS:
+                    raise
+                unusable = error  # localhost often has an IPv6 address on a machine without IPv6
+        if unusable is not None and not bound:
+            raise unusable
     except OSError as error:
-        if bound is not None:
-            bound.close()
+        for one in bound:
+            one.close()
         raise ServeError(_why_not(settings, error)) from None
     return bound
+
+
+def _addresses(settings: ServeSettings) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    """What the host's name means, IPv4 first: some programs try no other."""
+    found = socket.getaddrinfo(settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = dict.fromkeys((family, address) for family, _, _, _, address in found)
+    return sorted(addresses, key=lambda one: one[0] != socket.AF_INET)
+
+
+def _bound(family: socket.AddressFamily, address: tuple[object, ...], *, beside: bool) -> socket.socket:
+    """A listening socket; `beside` another one, which IPv4 is left to."""
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and beside:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+        one.listen()
+    except OSError:
+        one.close()
+        raise
+    return one
 
 
 def url_of(bound: socket.socket) -> str:
@@ -66,8 +96,11 @@ def serve(open_engine: Callable[[], Engine], settings: ServeSettings, ready: Cal
 
     Raises: ServeError; whatever `open_engine` raised.
     """
-    with contextlib.closing(listen(settings)) as bound:
-        state = ServerState(Worker(open_engine, max_queue=settings.max_queue), settings)
+    from dflash2_mlx.session.faults import leave_thread
+
+    with contextlib.ExitStack() as open_sockets:
+        bound = [open_sockets.enter_context(contextlib.closing(one)) for one in listen(settings)]
+        state = ServerState(Worker(open_engine, max_queue=settings.max_queue, leave=leave_thread), settings)
         code = asyncio.run(_serve(state, bound, ready))
     if not state.worker.join(_GRACE_S):
         _logger.warning("the engine did not stop in time")
@@ -78,7 +111,7 @@ def serve(open_engine: Callable[[], Engine], settings: ServeSettings, ready: Cal
     return code
 
 
-async def _serve(state: ServerState, bound: socket.socket, ready: Callable[[Listening], None]) -> int:
+async def _serve(state: ServerState, bound: list[socket.socket], ready: Callable[[Listening], None]) -> int:
     """uvicorn beside the engine."""
     server = Server(state)
     codes: list[int] = []
@@ -95,9 +128,9 @@ async def _serve(state: ServerState, bound: socket.socket, ready: Callable[[List
         loop.add_signal_handler(signal.SIGTERM, stop, 0)
     state.worker.start()
     watcher = asyncio.create_task(
-        _watch(state, server, lambda model: ready(Listening(url_of(bound), state.settings, model)))
+        _watch(state, server, lambda model: ready(Listening(url_of(bound[0]), state.settings, model)))
     )
-    await server.serve(sockets=[bound])
+    await server.serve(sockets=bound)
     watcher.cancel()
     return codes[0] if codes else 0
 

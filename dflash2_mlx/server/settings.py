@@ -11,6 +11,8 @@ from dflash2_mlx.server.worker import DEFAULT_QUEUE
 
 KeepAlive = Literal["comment", "chunk", "off"]
 KEEP_ALIVES = ("comment", "chunk", "off")
+Images = Literal["refuse", "placeholder"]
+IMAGES = ("refuse", "placeholder")
 DEFAULT_PORT = 8000
 MOST_BODY_BYTES = 32 * 2**20
 
@@ -21,7 +23,8 @@ class ServeSettings:
 
     cors_origins: pages of these origins may call it (`*` = all). allowed_hosts: names beside the loopback's own that a
     request may address it by. max_context: the most tokens of prompt and answer, None = the model's. cache_bytes: what
-    prefixes of earlier requests may hold, 0 = nothing is kept, None = a share of the memory. effort_map: a client's
+    prefixes of earlier requests may hold, 0 = nothing is kept, None = a share of the memory. images: what is done with
+    one in a user's message, which no model here sees; one in a tool's result is always left out. effort_map: a client's
     effort word -> ours. keep_alive_s, receive_s: seconds between signs of life, and a client's time for a request's
     head, for each further piece of it, and for taking a piece of the answer.
 
@@ -37,6 +40,7 @@ class ServeSettings:
     max_queue: int = DEFAULT_QUEUE
     block_size: int | None = None
     keep_alive: KeepAlive = "comment"
+    images: Images = "refuse"
     served_name: str | None = None
     cache_bytes: int | None = None
     effort_map: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -48,6 +52,8 @@ class ServeSettings:
             raise UsageError(f"port is {self.port}. Give one from 1 to 65535, or 0 for any free one.")
         if self.keep_alive not in KEEP_ALIVES:
             raise UsageError(f"sse-keepalive is {self.keep_alive!r}. Give {', '.join(KEEP_ALIVES)}.")
+        if self.images not in IMAGES:
+            raise UsageError(f"images is {self.images!r}. Give {' or '.join(IMAGES)}.")
         if self.max_queue < 1 or (self.max_context is not None and self.max_context < 1):
             raise UsageError("max-queue and max-context are at least 1.")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):

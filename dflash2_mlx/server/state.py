@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from dflash2_mlx.server.errors import ApiError
 from dflash2_mlx.server.model import Engine, ServedModel
+from dflash2_mlx.server.openai.memory import Store
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.usage import Totals
 from dflash2_mlx.server.worker import QueueFullError, Worker
@@ -20,6 +21,7 @@ class ServerState:
     settings: ServeSettings
     totals: Totals = field(default_factory=Totals)
     renderer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "dflash2-render"))
+    responses: Store = field(default_factory=Store)
     open: int = 0
 
     def model(self) -> ServedModel:
@@ -33,6 +35,6 @@ class ServerState:
 
     def check_room(self) -> None:
         """Raise QueueFullError where another request could only wait for a place in the queue."""
-        most = _OPEN_FACTOR * (self.settings.max_queue + 1)
-        if self.worker.waiting >= self.settings.max_queue or self.open >= most:
-            raise QueueFullError(f"{self.worker.waiting} requests are waiting, which is the most. Try again later.")
+        self.worker.check_queue()
+        if self.open >= _OPEN_FACTOR * (self.worker.max_queue + 1):
+            raise QueueFullError(f"{self.open} requests are open, which is the most. Try again later.", 1)

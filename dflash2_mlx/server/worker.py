@@ -13,21 +13,29 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from dflash2_mlx.errors import DFlash2Error
+from dflash2_mlx.errors import DeviceError, DFlash2Error
 from dflash2_mlx.events import Finished
+from dflash2_mlx.session.faults import device_fault
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
-DEFAULT_QUEUE = 16
+DEFAULT_QUEUE = 256
 STALLED_S = 60.0
+HOPELESS_S = 600.0  # how long the usual clients wait for an answer
+_NEWEST = 0.2  # weight of the newest answer in what answers take
+_LOST_AFTER = 2  # faults of the device
 State = Literal["loading", "ready", "failed", "dead", "stopped"]
 Opened = TypeVar("Opened")
 _logger = logging.getLogger(__name__)
 
 
 class QueueFullError(DFlash2Error):
-    """As many jobs wait as may wait. Try again later."""
+    """More jobs wait than may wait, or for longer than anybody does. retry_s: when a place may be free."""
+
+    def __init__(self, message: str, retry_s: float) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
 
 
 class EngineGoneError(DFlash2Error):
@@ -91,10 +99,19 @@ class Job(Generic[Opened]):
 
 
 class Worker(Generic[Opened]):
-    """Owns the engine thread. `open_session` runs there first; its result is what jobs are given."""
+    """Owns the engine thread. `open_session` runs there first, and gives what jobs are given; `leave` runs there last.
 
-    def __init__(self, open_session: Callable[[], Opened], *, max_queue: int = DEFAULT_QUEUE) -> None:
-        self._open_session, self.max_queue = open_session, max_queue
+    The thread dies where the device is lost: two faults of it in a row, or one that says so.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[], Opened],
+        *,
+        max_queue: int = DEFAULT_QUEUE,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._open_session, self.max_queue, self._leave = open_session, max_queue, leave
         self.opened: Opened | None = None
         self.error: BaseException | None = None  # why the state is `failed` or `dead`
         self._waiting: deque[Job[Opened]] = deque()
@@ -102,6 +119,8 @@ class Worker(Generic[Opened]):
         self._wake = threading.Condition()
         self._stopping = self._ended = False
         self._progress = time.monotonic()
+        self._faults = 0  # of the device, since an answer was finished
+        self._answer_s = 0.0  # what an answer took lately, 0 = nothing is known
         self._thread = threading.Thread(target=self._run, name="dflash2-engine", daemon=True)
 
     def start(self) -> None:
@@ -143,11 +162,22 @@ class Worker(Generic[Opened]):
         with self._wake:
             if self.state != "ready":
                 raise EngineGoneError(f"the engine is {self.state}. Look at /health.")
-            if len(self._waiting) >= self.max_queue:
-                raise QueueFullError(f"{self.max_queue} requests are waiting, which is the most. Try again later.")
+            self.check_queue()
             self._waiting.append(job)
             self._wake.notify()
         return job
+
+    def check_queue(self) -> None:
+        """Raise QueueFullError where one more job could not wait, or would in vain."""
+        waiting, wait_s = len(self._waiting), len(self._waiting) * self._answer_s
+        if waiting >= self.max_queue:
+            raise QueueFullError(f"{waiting} requests are waiting, which is the most. Try again later.", self._answer_s)
+        if wait_s > HOPELESS_S:
+            raise QueueFullError(
+                f"{waiting} requests are waiting, and answers take {self._answer_s:.0f} s lately, so the wait would be "
+                f"about {wait_s / 60:.0f} minutes. Try again later.",
+                wait_s - HOPELESS_S,
+            )
 
     def forget(self, job: Job[Opened]) -> None:
         """Take a cancelled job out of the queue, if it still waits there."""
@@ -173,16 +203,30 @@ class Worker(Generic[Opened]):
         try:
             self.opened = self._open_session()
             while (job := self._next()) is not None:
-                last = self._answer(job, self.opened)
+                last, began = self._answer(job, self.opened), self._began
                 with self._wake:
                     self._current = None
+                    if isinstance(last, Finished):
+                        took = time.monotonic() - began
+                        self._answer_s += (took - self._answer_s) * (_NEWEST if self._answer_s else 1)
                 job.end(last)
+                self._check_device(last)
         except BaseException as error:  # the thread is over, whatever it was: say so, and leave nobody waiting
-            self.error = error
+            self.error = device_fault(error) or error
             if self.opened is not None:
                 _logger.critical("the engine thread died: %s: %s", type(error).__name__, error)
         finally:
             self._close()
+            self._leave()
+
+    def _check_device(self, last: "Update") -> None:
+        """Count what the device did wrong since it did something right. Raises: DeviceError where it is lost."""
+        if isinstance(last, Finished):
+            self._faults = 0
+        elif isinstance(last, Failed) and isinstance(last.error, DeviceError):
+            self._faults += last.error.faults
+            if self._faults >= _LOST_AFTER:
+                raise last.error
 
     def _next(self) -> Job[Opened] | None:
         with self._wake:
@@ -191,6 +235,7 @@ class Worker(Generic[Opened]):
             if self._stopping:
                 return None
             self._current, self._progress = self._waiting.popleft(), time.monotonic()
+            self._began = self._progress
             return self._current
 
     def _answer(self, job: Job[Opened], opened: Opened) -> "Update":
@@ -209,7 +254,7 @@ class Worker(Generic[Opened]):
         except Exception as error:
             if not isinstance(error, DFlash2Error):
                 _logger.exception("a request failed")
-            job.cancelled = job.cancelled or error
+            job.cancelled = job.cancelled or device_fault(error) or error
         if job.cancelled:
             return _failure(job.cancelled)
         return last or _failure(RuntimeError("the engine ended an answer without finishing it"))

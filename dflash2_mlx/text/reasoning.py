@@ -39,6 +39,8 @@ class ReasoningLevels:
             sent = next((candidate for candidate in candidates if candidate in accepted), None)
             if sent is not None:
                 self._settings[word] = {**base, key: sent}
+            elif switched and not accepted:  # the template has a switch only
+                self._settings[word] = {"enable_thinking": word != "minimal"}
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -61,7 +63,7 @@ class ReasoningLevels:
 
     def _meaning(self, word: str) -> str:
         sent = [value for key, value in self._settings[word].items() if key in KEYS]
-        return str(sent[0]) if sent else "no thinking"
+        return str(sent[0]) if sent else "thinking" if self._settings[word].get("enable_thinking") else "no thinking"
 
 
 def _accepted_words(render: Render, base: Settings, source: str) -> tuple[str, set[str]]:

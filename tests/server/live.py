@@ -20,7 +20,7 @@ from dflash2_mlx.store.opening import open_pair
 @contextmanager
 def running(state: ServerState) -> Iterator[str]:
     """The URL of a server around `state`. It stops as a signal would make it."""
-    bound, server = listen(ServeSettings(port=0)), Server(state)
+    bound, server = listen(ServeSettings(port=0))[0], Server(state)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])), name="uvicorn")
     thread.start()
     try:

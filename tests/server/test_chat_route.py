@@ -64,6 +64,23 @@ def test_a_stop_string_that_the_thinking_mentions_ends_nothing(ask, session):
     assert reply["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({"repeat_penalty": 1.0}, {"typical_p": 1}, {"tfs_z": 1.0}, {"top_a": 0}, {"xtc_probability": 0.0}),
+        *({"mirostat": 0}, {"min_tokens": 0}, {"functions": []}, {"function_call": "auto"}, {"stop_token_ids": []}),
+        *({"logit_bias": {}}, {"n": 1}, {"response_format": {"type": "text"}}, {"modalities": ["text"]}),
+        *({"add_generation_prompt": True}, {"continue_final_message": False}, {"web_search_options": None}),
+    ],
+)
+def test_a_field_that_asks_for_nothing_is_fine(ask, field):
+    assert ask(**field)[0] == ask()[0]
+
+
+def test_a_seed_of_minus_one_is_a_fresh_seed(ask):
+    assert ask(seed=-1)[0].sampling.seed is None and ask(seed=-2)[0].sampling.seed == -2
+
+
 def test_sampling_fields_reach_the_engine(ask):
     given = {
         "temperature": 0.5,
@@ -152,6 +169,10 @@ def test_at_most_so_many_tokens_come_and_the_cut_is_told(ask, most):
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"functions": [{"name": "f"}]}, "functions"),
+        ({"web_search_options": {}}, "web_search_options"),
+        ({"repeat_penalty": 1.1}, "repeat_penalty"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
         ({"guided_json": {"type": "object"}}, "guided_json"),
         ({"min_tokens": 5}, "min_tokens"),
         ({"reasoning_effort": "zeal"}, "reasoning_effort"),
@@ -269,6 +290,13 @@ def test_no_user_turn_is_a_clean_400(client, messages):
     assert reply.status_code == 400 and reply.json()["error"]["code"] == "template_error"
 
 
+def test_a_refusal_of_earlier_is_text(ask, session):
+    part = {"type": "refusal", "refusal": "I will not."}
+    for answer in ({"content": [part]}, {"content": None, "refusal": "I will not."}):
+        request, _ = ask(messages=[*USER, {"role": "assistant", **answer}, *USER])
+        assert "I will not." in session.tokenizer.decode(list(request.prompt.tokens))
+
+
 def test_an_image_is_refused_as_content_and_not_looked_through(client):
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     reply = client.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}])
@@ -321,7 +349,8 @@ def test_the_numbers_are_complete_and_finite(client, ask):
     }
     chunks = [data for _, data in client.stream(CHAT, {"messages": USER, "stream_options": {"include_usage": True}})]
     assert set(chunks[-1]["usage"]) == set(usage) and chunks[-1]["dflash"] == reply["dflash"]
-    assert [set(chunk) & {"usage", "timings", "dflash"} for chunk in chunks[:-1]] == [set()] * (len(chunks) - 1)
+    assert [set(chunk) & {"usage", "timings", "dflash"} for chunk in chunks[:-1]] == [{"usage"}] * (len(chunks) - 1)
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1), "as OpenAI says of its chunks"
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None}])

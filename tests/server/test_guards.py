@@ -1,6 +1,7 @@
 """Who may call: the host's name, the page's origin, the key. And what a body may be."""
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -110,7 +111,9 @@ def test_an_address_that_others_reach_needs_a_key():
     assert all(ServeSettings(host=host).on_loopback for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"))
 
 
-@pytest.mark.parametrize("settings", [{"port": 70000}, {"keep_alive": "x"}, {"max_queue": 0}, {"max_context": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"port": 70000}, {"keep_alive": "x"}, {"images": "see"}, {"max_queue": 0}, {"max_context": 0}]
+)
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(UsageError):
         ServeSettings(**settings)
@@ -193,6 +196,53 @@ def test_wrong_paths_and_methods_have_their_route_s_envelope(client, method, pat
 def test_head_and_query_strings_work(client, path):
     assert client.request("HEAD", path).status_code == 200
     assert client.get(f"{path}?beta=true").status_code == 200
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1", "/v1/v1"])
+def test_a_base_url_may_end_in_v1_or_not(client, session, prefix):
+    session.text = "</think>\n\nHi."
+    body = {"messages": USER, "max_tokens": 9, "input": "hi"}
+    for path in ("/chat/completions", "/messages", "/messages/count_tokens"):
+        assert client.post(prefix + path, {key: body[key] for key in ("messages", "max_tokens")}).status_code == 200
+    response = client.post(f"{prefix}/responses", {"input": "hi"}).json()
+    assert client.get(f"{prefix}/responses/{response['id']}").json() == response
+    assert client.post(f"{prefix}/completions", {"prompt": "hi"}).status_code == 200
+    assert client.get(f"{prefix}/models/scripted").json() == client.get(f"{prefix}/models").json()["data"][0]
+    for path, anthropic in ((MESSAGES, True), (CHAT, False)):
+        refused = client.post(prefix + path.removeprefix("/v1"), {}).json()
+        assert (refused.get("type") == "error") == anthropic, "the route's own envelope"
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        (CHAT, {"POST"}),
+        ("/v1/models", {"GET", "HEAD"}),
+        ("/", {"GET", "HEAD"}),
+        ("/responses/x", {"GET", "HEAD", "DELETE"}),
+    ],
+)
+def test_options_says_what_a_route_takes(client, path, methods):
+    reply = client.request("OPTIONS", path)
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert set(reply.headers["allow"].split(", ")) == methods and "access-control-allow-origin" not in reply.headers
+    assert client.request("OPTIONS", "/nosuch").status_code == 404
+    assert client.request("OPTIONS", path, headers=EVIL).status_code == 403
+
+
+def test_a_path_that_is_not_there_is_told_where_things_are(client):
+    message = client.get("/nosuch").json()["error"]["message"]
+    assert "/nosuch" in message and "/v1/chat/completions" in message and "the page for people is at /" in message
+
+
+def test_models_are_listed_for_both_families_of_clients(client):
+    listed = client.get("/v1/models").json()
+    (model,) = listed["data"]
+    assert (listed["object"], listed["has_more"], listed["first_id"], listed["last_id"]) == (
+        *("list", False, "scripted", "scripted"),
+    )
+    assert (model["object"], model["type"], model["display_name"]) == ("model", "model", "scripted")
+    assert datetime.fromisoformat(model["created_at"]).timestamp() == model["created"]
 
 
 def test_models_are_listed_by_name(client):

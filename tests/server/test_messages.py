@@ -121,6 +121,9 @@ def test_a_failed_tool_says_so(ask, session):
         {"messages": []},
         {"system": [{"type": "image"}]},
         {"stop_sequences": [""]},
+        {"max_tokens": -1},
+        {"tools": [{"type": "computer_20250124", "name": "computer"}]},
+        {"tools": [{"type": "bash_20250124"}]},
         {"temperature": 1000},
     ],
 )
@@ -128,6 +131,59 @@ def test_what_is_not_honoured_is_refused_in_anthropic_s_envelope(client, fields)
     reply = client.post(MESSAGES, {"messages": USER, "max_tokens": 9, **fields})
     assert reply.status_code == 400, reply.text
     assert reply.json()["type"] == "error" and reply.json()["error"]["type"] == "invalid_request_error"
+
+
+BASH = {"type": "bash_20250124", "name": "bash"}
+CLIENT_TOOLS = [
+    *({"type": f"bash_{day}", "name": "bash"} for day in ("20241022", "20250124")),
+    *({"type": f"text_editor_{day}", "name": "str_replace_editor"} for day in ("20241022", "20250124")),
+    *({"type": f"text_editor_{day}", "name": "str_replace_based_edit_tool"} for day in ("20250429", "20250728")),
+    {"type": "memory_20250818", "name": "memory"},
+]
+
+
+@pytest.mark.parametrize("tool", CLIENT_TOOLS, ids=lambda tool: tool["type"])
+def test_a_tool_that_clients_run_is_offered_with_its_published_schema(ask, tool):
+    (offered,) = ask(tools=[tool])[0].text.tools
+    function = offered["function"]
+    properties = function["parameters"]["properties"]
+    assert function["name"] == tool["name"] and function["description"] and "command" in properties
+    assert set(function["parameters"]["required"]) <= set(properties)
+    if "view" in properties["command"].get("enum", ()):
+        inserted = "new_str" if tool["name"] == "str_replace_editor" else "insert_text"
+        assert "insert" in properties[inserted]["description"] and "view_range" in properties
+        assert ("undo_edit" in properties["command"]["enum"]) == (tool["name"] == "str_replace_editor")
+
+
+def test_a_call_of_such_a_tool_comes_back_typed(ask, session):
+    session.text = (
+        "<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n<parameter=restart>\nfalse\n</parameter>\n"
+        "</function>\n</tool_call>"
+    )
+    call = ask(tools=[BASH])[1]["content"][-1]
+    assert (call["name"], call["input"]) == ("bash", {"command": "ls", "restart": False})
+
+
+def test_a_thread_is_refused_in_the_words_that_make_clients_send_everything(client):
+    for path in (MESSAGES, COUNT):
+        reply = client.post(path, {"messages": USER, "max_tokens": 9, "thread": {"type": "create"}})
+        assert reply.status_code == 400
+        assert reply.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+
+
+def test_what_a_tool_of_the_api_s_own_servers_did_is_passed_over_and_named(client, session):
+    session.text = "Fine."
+    blocks = [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+        {"type": "text", "text": "I searched.", "citations": [{"url": "x"}]},
+    ]
+    history = [*USER, {"role": "assistant", "content": blocks}, *USER]
+    reply = client.post(MESSAGES, {"messages": history, "max_tokens": 9})
+    assert reply.status_code == 200 and "I searched." in prompt_text(session.requests[-1], session)
+    assert reply.headers["X-DFlash2-Ignored-Params"] == (
+        "messages[].content[].server_tool_use, messages[].content[].web_search_tool_result"
+    )
 
 
 def test_harmless_fields_are_listed_as_ignored(client, session):

@@ -74,7 +74,8 @@ def test_what_codex_sends_is_taken_and_what_is_not_used_is_named(client, session
     assert reply.status_code == 200, reply.text
     named = reply.headers["X-DFlash2-Ignored-Params"].split(", ")
     assert named == [
-        *("store", "include", "prompt_cache_key", "reasoning.summary", "tools[1].web_search", "tools[2].custom"),
+        *("include", "prompt_cache_key", "reasoning.summary", "text.verbosity"),
+        *("tools[1].web_search", "tools[2].custom"),
     ]
     assert events(reply.text)[-1][0] == "response.completed"
 
@@ -82,21 +83,24 @@ def test_what_codex_sends_is_taken_and_what_is_not_used_is_named(client, session
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"conversation": "c"}, "conversation"),
+        ({"truncation": "always"}, "truncation"),
+        ({"previous_response_id": "a", "conversation": "b"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"reasoning": {"effort": "zeal"}}, "reasoning.effort"),
         ({"reasoning": {"effort": 3}}, "reasoning"),
+        ({"input": "word " * 18_000}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input"),
+        ({"input": [{"role": "system", "content": "no user turn"}]}, "input"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"max_output_tokens": "x"}, "max_output_tokens"),
         ({"input": None}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "unheard_of", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "function_call"}]}, "input"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "messages"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
     ],
 )
 def test_what_is_not_honoured_is_refused_by_name(client, fields, param):

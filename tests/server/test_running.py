@@ -11,7 +11,7 @@ import pytest
 from asking import CHAT, MESSAGES, RESPONSES, USER, events
 from dflash2_mlx.errors import LoadError, ServeError
 from dflash2_mlx.server.model import Engine
-from dflash2_mlx.server.run import listen, serve
+from dflash2_mlx.server.run import listen, serve, url_of
 from dflash2_mlx.server.settings import ServeSettings
 from live import connect, read_all, running, send, wait_for
 from scripted import ScriptedSession, model
@@ -104,6 +104,26 @@ def test_a_client_that_dawdles_is_dropped(make_state, session):
                     text += connection.recv(65536)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_forty_requests_at_once_are_all_answered(make_state, session, stream):
+    state = make_state(session)
+    body = {"messages": USER, "stream": stream}
+    with running(state) as url:
+        slowly(session, 60)
+        first = send(url, CHAT, body)  # so that all the others have to wait
+        wait_for(lambda: state.worker.active == 1)
+        session.prefill_steps, session.pace_s = 1, 0
+        connections = [send(url, CHAT, body) for _ in range(40)]
+        wait_for(lambda: state.worker.waiting == 40)
+        if stream:
+            assert connections[-1].recv(65536).startswith(b"HTTP/1.1 200"), "a stream says at once that it is alive"
+        first.close()
+        for connection in connections:
+            with connection:
+                assert b"Hello there." in read_all(connection)
+    assert state.totals.failed == 0
+
+
 def test_clients_in_parallel_get_what_each_would_get_alone(make_state, session):
     session.text = lambda request: (
         "</think>\n\nYou said: " + session.tokenizer.decode(list(request.prompt.tokens[4:-8]))
@@ -189,6 +209,34 @@ def test_a_taken_port_fails_at_once_with_a_hint():
         port = taken.getsockname()[1]
         with pytest.raises(ServeError, match=f"serve --port {port + 1}"):
             listen(ServeSettings(port=port))
+
+
+def test_every_address_of_the_host_is_listened_on_at_one_port(monkeypatch):
+    """As `localhost` is 127.0.0.1 and ::1. An address that this machine does not have is left out."""
+    hosts = [(socket.AF_INET6, "2001:db8::1"), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
+
+    def found(_: str, port: int, **options: object) -> list[tuple]:
+        addresses = [(family, (host, port) if "." in host else (host, port, 0, 0)) for family, host in hosts]
+        return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    bound = listen(ServeSettings(host="localhost", port=0))
+    try:
+        assert [one.getsockname()[0] for one in bound] == ["127.0.0.1", "127.0.0.2"]
+        assert len({one.getsockname()[1] for one in bound}) == 1 and url_of(bound[0]).startswith("http://127.0.0.1:")
+        with pytest.raises(ServeError, match="is taken"):
+            listen(ServeSettings(host="localhost", port=bound[1].getsockname()[1]))
+    finally:
+        for one in bound:
+            one.close()
+
+
+def test_localhost_is_found_by_either_family():
+    for bound in (sockets := listen(ServeSettings(host="localhost", port=0))):
+        with bound, socket.create_connection(bound.getsockname()[:2], timeout=5):
+            pass
+    families = {family for family, *_ in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+    assert len(sockets) == 1 or {bound.family for bound in sockets} <= families
 
 
 def test_an_address_of_another_machine_is_refused():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from dflash2_mlx.errors import DeviceError, DeviceMemoryError
 from dflash2_mlx.events import Finished, Prefilling, Round
 from dflash2_mlx.server.worker import CancelledError, EngineGoneError, Failed, QueueFullError, Worker
 from dflash2_mlx.session.statistics import Setting, Stats
@@ -162,7 +163,7 @@ def test_a_job_that_raises_ends_alone_and_its_error_carries_no_frames(worker):
         raise RuntimeError("[metal::malloc] Resource limit 499000 exceeded") from ValueError("why")
 
     failed, fine = submit(worker, work), submit(worker, says(DONE))
-    assert str(failed.last.error).startswith("[metal::malloc]")
+    assert isinstance(failed.last.error, DeviceMemoryError) and "[metal::malloc] Resource" in str(failed.last.error)
     assert failed.last.error.__traceback__ is None and failed.last.error.__cause__ is None
     assert fine.last == DONE and worker.state == "ready"
 
@@ -265,3 +266,76 @@ def test_a_thousand_cancellations_at_random_moments_leak_nothing(worker):
         assert receiver.last
     wait_for(lambda: (worker.active, worker.waiting) == (0, 0))
     assert threading.active_count() == threads and submit(worker, says(DONE)).last == DONE
+
+
+FAULT = "[METAL] Command buffer execution failed: Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)"
+LOST = "[METAL] Command buffer execution failed: Ignored (for causing prior/excessive GPU errors) (00000004:%s)"
+IGNORED = LOST % "kIOGPUCommandBufferCallbackErrorSubmissionsIgnored"
+
+
+def fails(text: str) -> Callable[[object], Generator]:
+    def work(opened: object) -> Generator:
+        yield Round((1,), 0, 0)
+        raise RuntimeError(text)
+
+    return work
+
+
+def test_one_fault_of_the_device_ends_its_job_and_a_second_in_a_row_ends_the_engine(worker):
+    for _ in range(3):
+        assert isinstance(submit(worker, fails(FAULT)).last.error, DeviceError)
+        assert submit(worker, says(DONE)).last == DONE
+    assert submit(worker, fails("another one")).last and submit(worker, fails(FAULT)).last
+    assert worker.state == "ready"
+    assert submit(worker, fails(FAULT)).last
+    wait_for(lambda: worker.state == "dead")
+    assert isinstance(worker.error, DeviceError) and "Hang" in str(worker.error)
+
+
+def test_a_device_that_takes_no_more_work_ends_the_engine_at_once(worker):
+    gate = threading.Event()
+    first = submit(worker, until(gate))
+    waiting = [submit(worker, fails(IGNORED)), submit(worker, says(DONE))]
+    gate.set()
+    assert first.last == DONE and "Start it again" in str(waiting[0].last.error)
+    assert isinstance(waiting[1].last.error, EngineGoneError) and worker.join(5) and worker.state == "dead"
+
+
+def test_no_memory_for_one_prompt_is_no_fault_of_the_device(worker):
+    for _ in range(3):
+        failed = submit(worker, fails("[metal::malloc] Unable to allocate 9 bytes"))
+        assert isinstance(failed.last.error, DeviceMemoryError)
+    assert submit(worker, says(DONE)).last == DONE
+
+
+def test_the_thread_leaves_the_device_last_whatever_ended_it():
+    left: list[str] = []
+
+    def leave() -> None:
+        left.append(threading.current_thread().name)
+
+    def broken() -> str:
+        raise RuntimeError("[metal] No Metal device available")
+
+    failed, stopped = Worker(broken, leave=leave), Worker(lambda: "opened", leave=leave)
+    for worker in (failed, stopped):
+        worker.start()
+    assert failed.join(5) and isinstance(failed.error, DeviceError) and "finds no GPU" in str(failed.error)
+    wait_for(lambda: stopped.state == "ready")
+    stopped.stop()
+    assert stopped.join(5) and left == ["dflash2-engine"] * 2
+
+
+def test_the_queue_is_closed_where_waiting_is_hopeless_and_says_for_how_long(worker, monkeypatch):
+    monkeypatch.setattr("dflash2_mlx.server.worker.HOPELESS_S", 1.0)
+    worker._answer_s = 0.6
+    gate = threading.Event()
+    running = submit(worker, until(gate))
+    wait_for(lambda: worker.active == 1)
+    waiting = [submit(worker, says(DONE)) for _ in range(2)]
+    with pytest.raises(QueueFullError, match="2 requests are waiting, and answers take") as full:
+        submit(worker, says(DONE))
+    assert 0 < full.value.retry_s < 1
+    gate.set()
+    assert [receiver.last for receiver in (running, *waiting)] == [DONE] * 3
+    wait_for(lambda: worker._answer_s < 0.5)

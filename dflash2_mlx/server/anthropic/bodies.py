@@ -1,6 +1,29 @@
 """Bodies of Anthropic's requests. Says which types a field has, not what it does."""
 
 from dflash2_mlx.server.fields import Fields, Object
+from dflash2_mlx.server.reading import Part
+
+
+class Thinking(Part):
+    """budget_tokens: read where the type is `enabled`."""
+
+    type: str
+    budget_tokens: int | None = None
+
+
+class OutputConfig(Part):
+    """effort: a client's word for how much is thought."""
+
+    effort: str | None = None
+    format: object = None
+
+
+class ToolChoice(Part):
+    """type: auto, none, any or tool."""
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
 
 
 class CountBody(Fields):
@@ -9,9 +32,10 @@ class CountBody(Fields):
     messages: list[Object]
     system: str | list[Object] | None = None
     tools: list[Object] | None = None
-    tool_choice: Object | None = None
-    thinking: Object | None = None
-    output_config: Object | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    thread: Object | None = None
 
 
 class MessagesBody(CountBody):

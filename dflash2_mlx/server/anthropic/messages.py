@@ -9,9 +9,9 @@ from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, Summary, ToolCall
 from dflash2_mlx.server.anthropic.bodies import CountBody, MessagesBody
 from dflash2_mlx.server.anthropic.budget import Budget, answering_within, budget_for
-from dflash2_mlx.server.anthropic.messages_input import cached_places, chat_tools, chat_turns, system_message
+from dflash2_mlx.server.anthropic.messages_input import chat_tools, chat_turns, is_cached, system_message
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.chat_messages import template_messages
 from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
 from dflash2_mlx.server.errors import ApiError, invalid, unsupported
 from dflash2_mlx.server.fields import (
@@ -21,14 +21,13 @@ from dflash2_mlx.server.fields import (
     sampling_params,
     stops,
     thinking_word,
-    unread,
 )
 from dflash2_mlx.server.model import ServedModel
-from dflash2_mlx.server.openai.tool_choice import Tool
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.usage import Tally, timings
 from dflash2_mlx.text.prompt import Prompt
+from dflash2_mlx.text.tags import Tool
 
 if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
@@ -38,66 +37,68 @@ _SIGNATURE = "dflash2-mlx"  # thinking is sent back as it was, nothing has to be
 _STOP_REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens"}
 
 
-def read_messages(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
+def read_messages(document: JsonObject, reading: Reading) -> Prepared:
     """A messages request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(MessagesBody, document, model, *_REFUSED)
-    prompt, tools = _render(body, model, settings)
-    sampling = sampling_params(body, model)
-    engine = engine_params(len(prompt.tokens), body.max_tokens, model, settings)
+    body, model = read_fields(MessagesBody, document, reading, *_REFUSED), reading.model
+    prompt, tools = _render(body, reading)
+    engine = engine_params(len(prompt.tokens), body.max_tokens, reading)
     text = TextParams(stop=stops(body.stop_sequences, "stop_sequences"), tools=tools)
-    request = Request(prompt, sampling, engine, text)
+    request = Request(prompt, sampling_params(body, model), engine, text)
     budget = _budget(body, prompt, model)
-    one = (body.tool_choice or {}).get("disable_parallel_tool_use") is True
+    one = body.tool_choice is not None and body.tool_choice.disable_parallel_tool_use is True
     tally = Tally.of(prompt, model, "disable_parallel_tool_use" if one else None)
     writer = MessagesWriter(Heading(model.name, "msg_"), tally, len(prompt.tokens))
-    ignored = (*unread(body), *cached_places(body.system, body.messages, body.tools))
     work = answering_within(request, budget) if budget else answering(request)
-    return Prepared(work, writer, bool(body.stream), ignored)
+    return Prepared(work, writer, bool(body.stream))
 
 
-def count_tokens(document: JsonObject, model: ServedModel, settings: ServeSettings) -> dict[str, object]:
+def count_tokens(document: JsonObject, reading: Reading) -> dict[str, object]:
     """How many tokens the prompt has. Raises: as `Dialect` says."""
-    prompt, _ = _render(read_fields(CountBody, document, model, *_REFUSED), model, settings)
+    prompt, _ = _render(read_fields(CountBody, document, reading, *_REFUSED), reading)
     return {"input_tokens": len(prompt.tokens)}
 
 
-def _render(body: CountBody, model: ServedModel, settings: ServeSettings) -> tuple[Prompt, tuple[Tool, ...]]:
-    if (body.output_config or {}).get("format"):
+def _render(body: CountBody, reading: Reading) -> tuple[Prompt, tuple[Tool, ...]]:
+    if body.thread is not None:
+        message = "thread is not supported: nothing is kept from request to request. Send the whole conversation."
+        raise ApiError(400, "unsupported_parameter", message, details={"error_code": "thread_unsupported_request"})
+    if body.output_config and body.output_config.format:
         raise unsupported("output_config.format", "a form cannot be enforced yet. Ask for it in the prompt.")
-    tools, choice = chat_tools(body.tools), (body.tool_choice or {}).get("type", "auto")
+    tools, choice = chat_tools(body.tools, reading), body.tool_choice.type if body.tool_choice else "auto"
     if choice not in ("auto", "none"):
-        raise unsupported("tool_choice", f"{str(choice)[:40]!r} cannot be enforced yet. Give auto or none.")
+        raise unsupported("tool_choice", f"{choice[:40]!r} cannot be enforced yet. Give auto or none.")
     offered = tuple(tools) if choice == "auto" else ()
-    messages = conversation([*system_message(body.system), *chat_turns(body.messages)])
-    prompt = model.render(messages, offered, _reasoning(body, model, settings))
+    turns = [*system_message(body.system, reading), *chat_turns(body.messages, reading)]
+    prompt = reading.model.render(template_messages(turns, reading), offered, _reasoning(body, reading))
+    if is_cached(body.system, body.messages, body.tools):  # prefixes are reused here without being asked for
+        reading.ignore("cache_control")
     return prompt, offered
 
 
-def _reasoning(body: CountBody, model: ServedModel, settings: ServeSettings) -> str | None:
+def _reasoning(body: CountBody, reading: Reading) -> str | None:
     """Our reasoning word. As in Anthropic's API, no thinking is given unasked, where that is possible."""
-    word = reasoning_word((body.output_config or {}).get("effort"), model, settings, "output_config.effort")
-    kind = (body.thinking or {}).get("type")
-    if body.thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
-        raise invalid(f"thinking.type is {str(kind)[:40]!r}. Give enabled, adaptive or disabled.", "thinking")
-    if kind is None:
-        return word if word is not None or "off" not in model.chat.levels else "off"
-    if kind == "disabled":
-        return thinking_word(False, None, model, "thinking")
-    return thinking_word(True, word, model, "thinking")
+    effort = body.output_config.effort if body.output_config else None
+    word = reasoning_word(effort, reading, "output_config.effort")
+    if body.thinking is None:
+        return word if effort is not None or "off" not in reading.model.chat.levels else "off"
+    kind = body.thinking.type
+    if kind not in ("enabled", "disabled", "adaptive"):
+        raise invalid(f"thinking.type is {kind[:40]!r}. Give enabled, adaptive or disabled.", "thinking")
+    return thinking_word(kind != "disabled", None if kind == "disabled" else word, reading, "thinking")
 
 
 def _budget(body: MessagesBody, prompt: Prompt, model: ServedModel) -> Budget | None:
     """What limits the thinking, if anything has to. Raises: ApiError 400 where the limit could not be kept."""
-    tokens = (body.thinking or {}).get("budget_tokens")
-    if tokens is None or (body.thinking or {}).get("type") != "enabled":
+    thinking = body.thinking
+    if thinking is None or thinking.type != "enabled" or thinking.budget_tokens is None:
         return None
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise invalid(f"thinking.budget_tokens is {str(tokens)[:40]!r}. Give a whole number from 1.", "thinking")
-    if prompt.channel != "reasoning" or tokens >= body.max_tokens:
+    if thinking.budget_tokens < 1:
+        raise invalid(f"thinking.budget_tokens is {thinking.budget_tokens}. Give a whole number from 1.", "thinking")
+    if prompt.channel != "reasoning" or thinking.budget_tokens >= body.max_tokens:
         return None  # nothing to limit, or max_tokens does it
-    budget = budget_for(tokens, model)
+    budget = budget_for(thinking.budget_tokens, model)
     if budget is None:
         raise unsupported("thinking.budget_tokens", "this model has no closing tag to limit its thinking by.")
     return budget

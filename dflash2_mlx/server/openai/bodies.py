@@ -1,14 +1,11 @@
 """Bodies of OpenAI's requests. Says which types a field has, not what it does."""
 
-from pydantic import BaseModel, ConfigDict
-
 from dflash2_mlx.server.fields import Fields, Object
+from dflash2_mlx.server.reading import Part
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Part):
     """`{}` asks for nothing."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool | None = None
 
@@ -45,6 +42,8 @@ class ChatBody(CompletionFields):
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: Object | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 class CompletionBody(CompletionFields):
@@ -57,8 +56,20 @@ class CompletionBody(CompletionFields):
     best_of: int | None = None
 
 
+class Reasoning(Part):
+    """effort: a client's word for how much is thought."""
+
+    effort: str | None = None
+
+
+class TextForm(Part):
+    """format: text, or a form that is not enforced."""
+
+    format: object = None
+
+
 class ResponsesBody(Fields):
-    """`POST /v1/responses`. Nothing is stored, so each request carries its whole conversation."""
+    """`POST /v1/responses`."""
 
     input: str | list[Object]
     instructions: str | None = None
@@ -66,10 +77,19 @@ class ResponsesBody(Fields):
     tools: list[Object] | None = None
     tool_choice: str | Object | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: Object | None = None
-    text: Object | None = None
+    reasoning: Reasoning | None = None
+    text: TextForm | None = None
     metadata: Object | None = None
     truncation: str | None = None
     previous_response_id: str | None = None
+    conversation: str | Object | None = None
+    store: bool | None = None
     background: bool | None = None
     top_logprobs: int | None = None
+
+
+class ConversationBody(Part):
+    """`POST /v1/conversations`, and further items of one."""
+
+    items: list[Object] | None = None
+    metadata: Object | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from dflash2_mlx.config import MAX_TOP_LOGPROBS, TextParams
 from dflash2_mlx.events import Delta, Finished, Round, TokenLogprob, ToolCall
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.chat_messages import template_messages
 from dflash2_mlx.server.dialect import Heading, Prepared, answering
 from dflash2_mlx.server.errors import invalid, unsupported
 from dflash2_mlx.server.fields import (
@@ -18,15 +18,14 @@ from dflash2_mlx.server.fields import (
     stops,
     template_word,
     thinking_word,
-    unread,
+    unless_unlimited,
 )
-from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.openai.bodies import ChatBody
 from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
 from dflash2_mlx.server.openai.drafted import DraftedText
 from dflash2_mlx.server.openai.logprobs import chat_logprobs
 from dflash2_mlx.server.openai.tool_choice import offered_tools
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.usage import Tally
 
@@ -34,26 +33,23 @@ if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
 
-def read_chat(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
+def read_chat(document: JsonObject, reading: Reading) -> Prepared:
     """A chat request, rendered and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(ChatBody, document, model)
+    body, model = read_fields(ChatBody, document, reading), reading.model
     _refuse(body)
-    tools, ignored = offered_tools(body.tools, body.tool_choice)
-    word = reasoning(body, model, settings)
+    tools = offered_tools(body.tools, body.tool_choice, reading)
     sampling = sampling_params(body, model, top_count(body.logprobs, body.top_logprobs))
     text = TextParams(stop=stops(body.stop), tools=tools)
-    prompt = model.render(conversation(body.messages), tools, word)
+    prompt = model.render(template_messages(body.messages, reading), tools, _reasoning(body, reading))
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    engine = engine_params(len(prompt.tokens), getattr(body, name), model, settings, name)
+    engine = engine_params(len(prompt.tokens), unless_unlimited(getattr(body, name)), reading, name)
     if body.speculate is False:
         engine = replace(engine, block_size=1)
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
     writer = ChatWriter(Heading(model.name, "chatcmpl-"), tally, model, body)
-    return Prepared(
-        answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream), (*unread(body), *ignored)
-    )
+    return Prepared(answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream))
 
 
 def _refuse(body: ChatBody) -> None:
@@ -65,15 +61,19 @@ def _refuse(body: ChatBody) -> None:
         )
     if body.modalities not in (None, [], ["text"]):
         raise unsupported("modalities", "this server answers in text only.")
+    begun = bool(body.messages) and body.messages[-1].get("role") == "assistant"
+    for name, wanted in (("continue_final_message", begun), ("add_generation_prompt", not begun)):
+        if getattr(body, name) not in (None, wanted):
+            raise unsupported(name, "an answer goes on from a last assistant message, and is a new one elsewhere.")
 
 
-def reasoning(body: ChatBody, model: ServedModel, settings: ServeSettings) -> str | None:
+def _reasoning(body: ChatBody, reading: Reading) -> str | None:
     """Our reasoning word, whichever of the three fields says it. Raises: ApiError 400."""
-    named = reasoning_word(body.reasoning_effort, model, settings, "reasoning_effort")
-    told = template_word(body.chat_template_kwargs, model, settings)
+    named = reasoning_word(body.reasoning_effort, reading, "reasoning_effort")
+    told = template_word(body.chat_template_kwargs, reading)
     if named is not None and told is not None and named != told:
         raise invalid("reasoning_effort and chat_template_kwargs contradict each other. Drop one.", "reasoning_effort")
-    return thinking_word(body.enable_thinking, named or told, model, "enable_thinking")
+    return thinking_word(body.enable_thinking, named or told, reading, "enable_thinking")
 
 
 def top_count(logprobs: bool | None, top: int | None) -> int | None:

@@ -38,6 +38,7 @@ class ChunkWriter(Writer):
     def __init__(self, heading: Heading, tally: Tally, model: ServedModel, body: ChatBody | CompletionBody) -> None:
         self._heading, self._tally, self._model = heading, tally, model
         asked = body.stream_options and body.stream_options.include_usage
+        self._pending: dict[str, object] = {"usage": None} if asked and body.stream else {}  # of all but the last chunk
         self._usage_wanted = bool(asked or not body.stream)  # a reply that is not streamed always has usage
         self._logprobs_wanted = body.logprobs not in (None, False)
         self._entries: list[TokenLogprob] = []  # of tokens whose text has not come yet
@@ -76,5 +77,6 @@ class ChunkWriter(Writer):
                 "model": heading.model,
                 "system_fingerprint": _FINGERPRINT,
                 "choices": list(choices),
+                **self._pending,
             }
         )

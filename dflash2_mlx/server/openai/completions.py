@@ -8,12 +8,12 @@ from dflash2_mlx.events import Delta, Finished, Round, TokenLogprob
 from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.dialect import Heading, Prepared, answering
 from dflash2_mlx.server.errors import invalid, unsupported
-from dflash2_mlx.server.fields import engine_params, read_fields, sampling_params, stops, unread
+from dflash2_mlx.server.fields import engine_params, read_fields, sampling_params, stops, unless_unlimited
 from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.openai.bodies import CompletionBody
 from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
 from dflash2_mlx.server.openai.logprobs import completion_logprobs
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.usage import Tally
 from dflash2_mlx.text.prompt import Prompt
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
 
-def read_completion(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
+def read_completion(document: JsonObject, reading: Reading) -> Prepared:
     """A completion request, tokenised and checked. Raises: as `Dialect` says."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(CompletionBody, document, model)
+    body, model = read_fields(CompletionBody, document, reading), reading.model
     only_one(body.n)
     for name, asked in (("echo", body.echo), ("suffix", body.suffix), ("best_of", (body.best_of or 1) > 1)):
         if asked:
@@ -35,10 +35,10 @@ def read_completion(document: JsonObject, model: ServedModel, settings: ServeSet
         raise invalid(f"logprobs is {body.logprobs}. Give 0 to {MAX_TOP_LOGPROBS}.", "logprobs")
     prompt = model.raw(_prompt(body.prompt, model))
     sampling = sampling_params(body, model, body.logprobs)
-    engine = engine_params(len(prompt.tokens), body.max_tokens, model, settings)
+    engine = engine_params(len(prompt.tokens), unless_unlimited(body.max_tokens), reading)
     writer = CompletionWriter(Heading(model.name, "cmpl-"), Tally.of(prompt, model), model, body)
     text = TextParams(stop=stops(body.stop), raw=True)
-    return Prepared(answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream), unread(body))
+    return Prepared(answering(Request(prompt, sampling, engine, text)), writer, bool(body.stream))
 
 
 def _prompt(given: str | list[str] | list[int] | list[list[int]], model: ServedModel) -> Prompt:

@@ -1,20 +1,21 @@
-"""`POST /v1/responses`: OpenAI's responses without memory, for Codex. Knows the text layer's events, no HTTP."""
+"""`POST /v1/responses`: OpenAI's responses, for Codex and what follows it. Knows the text layer's events, no HTTP."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from dflash2_mlx.config import TextParams
 from dflash2_mlx.events import Delta, Finished, ToolCall
 from dflash2_mlx.server.body import JsonObject
-from dflash2_mlx.server.chat_messages import conversation
+from dflash2_mlx.server.chat_messages import Message, template_messages
 from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
-from dflash2_mlx.server.errors import ApiError, unsupported
-from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params, unread
-from dflash2_mlx.server.model import ServedModel
+from dflash2_mlx.server.errors import ApiError, invalid, unsupported
+from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params
 from dflash2_mlx.server.openai.bodies import ResponsesBody
-from dflash2_mlx.server.openai.responses_input import chat_messages, flat_tools
+from dflash2_mlx.server.openai.memory import Entry, Item, Memory, with_id
+from dflash2_mlx.server.openai.responses_input import Offer, chat_messages, items_of
 from dflash2_mlx.server.openai.tool_choice import offered_tools
-from dflash2_mlx.server.settings import ServeSettings
+from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import Frame
 from dflash2_mlx.server.usage import Tally, timings
 
@@ -22,68 +23,100 @@ if TYPE_CHECKING:
     from dflash2_mlx.session.session import Event
 
 _PARTS = {"reasoning": "reasoning_text", "message": "output_text"}  # item -> its content part and its events
-_REFUSED = ("conversation", "prompt", "max_tool_calls")
+_REFUSED = ("prompt", "max_tool_calls")
+Keep = Callable[[JsonObject], None]
 
 
-def read_response(document: JsonObject, model: ServedModel, settings: ServeSettings) -> Prepared:
-    """A responses request, rendered and checked. Raises: as `Dialect` says."""
+def read_response(document: JsonObject, reading: Reading) -> Prepared:
+    """A responses request, rendered and checked. Raises: as `Dialect` says; ApiError 404 for what is forgotten."""
     from dflash2_mlx.session.session import Request
 
-    body = read_fields(ResponsesBody, document, model, *_REFUSED)
+    body, model = read_fields(ResponsesBody, document, reading, *_REFUSED), reading.model
     _refuse(body)
-    functions, left_out = flat_tools(body.tools)
-    tools, ignored = offered_tools(functions, body.tool_choice)
-    word = reasoning_word((body.reasoning or {}).get("effort"), model, settings, "reasoning.effort")
-    messages = conversation(chat_messages(body.input, body.instructions))
-    prompt = model.render(messages, tools, word)
+    before, given, offer = _before(body, reading.memory), items_of(body.input, reading), Offer()
+    offer.add(body.tools or [], "tools", reading)
+    leading: list[Message] = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    turns = chat_messages([*(before.items if before else ()), *given], offer, reading)
+    tools = offered_tools(list(offer.functions.values()), body.tool_choice, reading)
+    word = reasoning_word(body.reasoning.effort if body.reasoning else None, reading, "reasoning.effort")
+    prompt = model.render(template_messages([*leading, *turns], reading), tools, word)
     sampling = sampling_params(body, model)
-    engine = engine_params(len(prompt.tokens), body.max_output_tokens, model, settings, "max_output_tokens")
+    engine = engine_params(len(prompt.tokens), body.max_output_tokens, reading, "max_output_tokens")
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
-    writer = ResponsesWriter(Heading(model.name, "resp_"), tally, _echo(body))
-    if (body.reasoning or {}).get("summary") or (body.reasoning or {}).get("generate_summary"):
-        ignored = (*ignored, "reasoning.summary")
+    echo, keep = _echo(body), _keeper(body, reading.memory, before, given)
+    writer = ResponsesWriter(Heading(model.name, "resp_"), tally, echo, offer, keep)
     request = Request(prompt, sampling, engine, TextParams(tools=tools))
-    return Prepared(answering(request), writer, bool(body.stream), (*unread(body), *ignored, *left_out))
+    return Prepared(answering(request), writer, bool(body.stream))
 
 
 def _refuse(body: ResponsesBody) -> None:
-    if body.previous_response_id or body.background:
-        name = "previous_response_id" if body.previous_response_id else "background"
-        raise unsupported(name, "this server keeps no responses. Send the whole conversation as input.")
-    if body.truncation not in (None, "disabled"):
-        raise unsupported("truncation", "a conversation is never cut quietly. Shorten it yourself.")
+    if body.background:
+        raise unsupported("background", "an answer is given in its own request. Drop it.")
+    if body.truncation not in (None, "disabled", "auto"):
+        raise invalid(f"truncation is {body.truncation[:40]!r}. Give auto or disabled.", "truncation")
     if body.top_logprobs:
         raise unsupported("top_logprobs", "use /v1/chat/completions for log probabilities.")
-    form = (body.text or {}).get("format")
+    if body.previous_response_id and body.conversation:
+        raise invalid("previous_response_id and conversation exclude each other. Drop one.", "conversation")
+    form = body.text.format if body.text else None
     kind = form.get("type", "text") if isinstance(form, Mapping) else "text" if form is None else form
     if kind != "text":
         raise unsupported("text.format", f"{str(kind)[:40]!r} cannot be enforced yet. Ask for it in the prompt.")
 
 
+def _conversation_of(body: ResponsesBody) -> str | None:
+    """The id of the conversation that the request belongs to."""
+    given = body.conversation
+    return str(given.get("id")) if isinstance(given, Mapping) else given
+
+
+def _before(body: ResponsesBody, memory: Memory) -> Entry | None:
+    """What the request goes on from."""
+    identity = body.previous_response_id or _conversation_of(body)
+    return memory.entry(identity) if identity else None
+
+
+def _keeper(body: ResponsesBody, memory: Memory, before: Entry | None, given: Sequence[Item]) -> Keep:
+    """What is done with the finished response."""
+    conversation = _conversation_of(body)
+
+    def keep(response: JsonObject) -> None:
+        said = [*map(with_id, given), *cast(list[Item], response["output"])]
+        if body.store is not False:
+            memory.keep(response, before, said)
+        if conversation is not None:
+            with contextlib.suppress(ApiError):  # it was forgotten meanwhile
+                memory.extend(conversation, said)
+
+    return keep
+
+
 def _echo(body: ResponsesBody) -> dict[str, object]:
     """The request's fields that a response repeats."""
+    conversation = _conversation_of(body)
     return {
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": None,
-        "reasoning": body.reasoning or {"effort": None, "summary": None},
-        "store": False,
+        "previous_response_id": body.previous_response_id,
+        "conversation": {"id": conversation} if conversation else None,
+        "reasoning": {"summary": None, "effort": body.reasoning.effort if body.reasoning else None},
+        "store": body.store is not False,
         "temperature": body.temperature,
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
-        "tools": [tool for tool in body.tools or [] if tool.get("type") == "function"],
+        "tools": [tool for tool in body.tools or [] if tool.get("type") in ("function", "namespace")],
         "top_p": body.top_p,
-        "truncation": "disabled",
+        "truncation": body.truncation or "disabled",
     }
 
 
 class ResponsesWriter(Writer):
     """Events of one response: its items one after the other, and at the end the whole response."""
 
-    def __init__(self, heading: Heading, tally: Tally, echo: Mapping[str, object]) -> None:
-        self._heading, self._tally, self._echo = heading, tally, echo
+    def __init__(self, heading: Heading, tally: Tally, echo: Mapping[str, object], offer: Offer, keep: Keep) -> None:
+        self._heading, self._tally, self._echo, self._offer, self._keep = heading, tally, echo, offer, keep
         self._output: list[dict[str, object]] = []
         self._kind, self._text = "", ""  # of the open item, "" = none is open
         self._sequence = 0
@@ -189,7 +222,7 @@ class ResponsesWriter(Writer):
             "id": self._item("fc"),
             "type": "function_call",
             "call_id": f"call_{self._heading.unique}_{number}",
-            "name": event.name,
+            **self._offer.identity(event.name),
             "arguments": event.arguments,
             "status": "completed",
         }
@@ -200,7 +233,7 @@ class ResponsesWriter(Writer):
             self._event("response.function_call_arguments.delta", {**place, "delta": event.arguments}),
             self._event(
                 "response.function_call_arguments.done",
-                {**place, "name": event.name, "arguments": event.arguments},
+                {**place, "name": item["name"], "arguments": event.arguments},
             ),
             self._event("response.output_item.done", {"output_index": index, "item": item}),
         ]
@@ -213,7 +246,9 @@ class ResponsesWriter(Writer):
         closed = self._end(status)
         details = None if whole else {"reason": "max_output_tokens"}
         numbers = {"incomplete_details": details, **self._numbers(event)}
-        return [*closed, self._state(f"response.{status}", status, numbers)]
+        last = self._state(f"response.{status}", status, numbers)
+        self._keep(self.fold([last]))
+        return [*closed, last]
 
     def _numbers(self, event: Finished) -> dict[str, object]:
         summary = event.summary
