@@ -16,7 +16,7 @@ from dflash2_mlx.server.errors import ApiError, explain
 from dflash2_mlx.server.exchange import Counter, Desk, Exchange
 from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.messages import count_tokens, read_messages
-from dflash2_mlx.server.page import page
+from dflash2_mlx.server.page import PAGE_ROUTES
 from dflash2_mlx.server.responses import read_response
 from dflash2_mlx.server.settings import Settings
 from dflash2_mlx.server.status import Status
@@ -26,7 +26,7 @@ def build_app(desk: Desk) -> Starlette:
     """The app around one engine."""
     status = Status(desk)
     routes = [
-        Route("/", page, methods=["GET"]),
+        *PAGE_ROUTES,
         Route("/health", status.health, methods=["GET"]),
         Route("/livez", status.live, methods=["GET"]),
         Route("/api/status", status.status, methods=["GET"]),
