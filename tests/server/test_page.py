@@ -105,7 +105,7 @@ def test_an_answer_can_be_stopped_and_what_was_said_stays(visit, session, stop):
     assert page.run("$('send').hidden && !$('stop').hidden")
     page.click("#stop") if stop == "click" else page.press("Escape")
     page.wait("document.querySelector('.foot').innerText.includes('Stopped by you')")
-    page.wait("!document.querySelector('.busy')")
+    page.wait("!document.querySelector('.answer.busy')")
     assert page.text(".text").startswith("word word")
     wait_for(lambda: session.closed == 1)  # the engine does not go on
     session.text = SAID
@@ -124,7 +124,7 @@ def test_a_selection_survives_what_is_streamed_after_it(visit, session):
     page.wait(f"document.querySelector('.text').innerText.length > {length} + 20")
     assert page.run("getSelection().toString()") == "First."
     page.click("#stop")
-    page.wait("!document.querySelector('.busy')")
+    page.wait("!document.querySelector('.answer.busy')")
 
 
 def test_a_refusal_is_shown_in_the_servers_words_and_the_question_can_be_asked_again(visit, session):
@@ -205,6 +205,40 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_the_numbers_are_one_tou
     assert "tok/s" in page.text("#last") and page.run("panel.getAttribute('aria-expanded')") == "true"
     page.click("#panel")
     page.size(1200, 800)
+
+
+TABLE = "| what | context | weights | plain | drafted |\n|-|-:|-:|-:|-:|\n|" + " 1,234,567.89 |" * 5
+
+
+def test_on_a_phone_all_can_be_touched_and_no_number_is_broken(visit, session):
+    session.text = SAID + "\n\n" + TABLE
+    page = visit()
+    page.size(390, 800)
+    ask(page, "Good day")
+    page.wait(ANSWERED)
+    height = (
+        "(cell) => { const r = document.createRange(); r.selectNodeContents(cell); return r.getClientRects().length }"
+    )
+    assert page.run(f"[...document.querySelectorAll('td')].map({height})") == [1] * 5
+    assert page.run("document.documentElement.scrollWidth") == 390 and page.run("talk.scrollWidth <= talk.clientWidth")
+    small = (
+        "[...document.querySelectorAll('button, select, input, textarea, .switch')].map((e) => [e, e.getBoundingClientRect()])"
+        ".filter(([e, r]) => r.width && e.type !== 'checkbox' && (r.width < 44 || r.height < 44)).map(([e]) => e.outerHTML)"
+    )
+    for opened in ("panel", "list"):
+        assert page.run(small) == []
+        page.click(f"#{opened}")
+    assert page.run(small) == []
+    page.click("#list")
+    page.size(1200, 800)
+
+
+def test_the_conversation_is_the_main_landmark_and_no_log(visit):
+    page = visit()
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    roles = {node["role"]["value"]: node.get("name", {}).get("value") for node in nodes}
+    assert roles["main"] == "Conversation" and roles["navigation"] == "Conversations" and "log" not in roles
+    assert roles["complementary"] == "Numbers and settings" and "status" in roles
 
 
 def test_every_control_has_a_name_and_is_reached_by_the_tab_key(visit):

@@ -180,3 +180,31 @@ def test_code_is_coloured_by_its_language_and_stays_what_it_was(page):
         f"import('/page/highlight.js').then((m) => {cases}.map(([name, code]) => m.highlighted(code, name)))"
     )
     assert dict(zip(COLOURED, results, strict=True)) == COLOURED
+
+
+PAINTED = """import('/page/drafted.js').then(async (d) => {{
+  const {{ markdown }} = await import('/page/markdown.js'), node = document.createElement('div'), runs = [];
+  node.innerHTML = markdown({source});
+  d.note(runs, {pieces});
+  const ranges = d.paint(node, {source}, runs);
+  d.clear(ranges);
+  return ranges.map((r) => r.startContainer.data.slice(r.startOffset, r.endOffset));
+}})"""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "coloured"),
+    [
+        ([["one ", False], ["two three", True], [" four", False]], "two three"),
+        ([["**bo", True], ["ld** and ", False], ["`code`", True]], "bocode"),
+        ([["```py\n", False], ["py = 1\n", True], ["```", True]], "py = 1"),
+        ([["- a\n- ", True], ["b\n", False], ["- c", True]], "ac"),
+        ([["👋 x", True], [" y", False]], "👋 x"),
+        ([["a &lt; ", True], ["b", False], [" > c", True]], "a   > c"),
+        ([["|a|b|\n|-|-|\n|1|", False], ["2|", True]], "2"),
+    ],
+)
+def test_colours_stand_where_the_drafted_text_is_shown(page, pieces, coloured):
+    source = json.dumps("".join(text for text, _ in pieces))
+    found = page.run(PAINTED.format(source=source, pieces=json.dumps(pieces)))
+    assert "".join(found) == coloured
