@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "server"))
-from browser import Page, browsing, chromium
+from browser import Page, ask, browsing, chromium
 
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 QUESTION = "Write a Python function that reverses a string."
@@ -75,9 +75,7 @@ def capture(page: Page, url: str, folder: Path) -> None:
     page.open(url)
     page.wait("document.querySelector('#server dl')", PATIENCE_S)
     take(page, folder, "empty")
-    page.click("#message")
-    page.type(QUESTION)
-    page.press("Enter")
+    ask(page, QUESTION)
     page.wait("document.querySelector('.answer:not(.busy) .foot b')", PATIENCE_S)
     page.run("document.getElementById('colour').click()")
     take(page, folder, "answer")
@@ -108,7 +106,7 @@ def take(page: Page, folder: Path, name: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the pictures go")
-    parser.add_argument("--url", help="a running server; without it, one with the bundled pair is started")
+    parser.add_argument("--url", help="a running server, such as http://127.0.0.1:8000")
     asked = parser.parse_args()
     if not chromium():
         raise SystemExit("no browser was found. Install Chromium or Chrome.")

@@ -216,14 +216,14 @@ def test_on_a_phone_all_can_be_touched_and_no_number_is_broken(visit, session):
     page.size(390, 800)
     ask(page, "Good day")
     page.wait(ANSWERED)
-    height = (
-        "(cell) => { const r = document.createRange(); r.selectNodeContents(cell); return r.getClientRects().length }"
-    )
-    assert page.run(f"[...document.querySelectorAll('td')].map({height})") == [1] * 5
+    lines = "(e) => { const r = document.createRange(); r.selectNodeContents(e); return r.getClientRects().length }"
+    assert page.run(f"[...document.querySelectorAll('td')].map({lines})") == [1] * 5
     assert page.run("document.documentElement.scrollWidth") == 390 and page.run("talk.scrollWidth <= talk.clientWidth")
     small = (
-        "[...document.querySelectorAll('button, select, input, textarea, .switch')].map((e) => [e, e.getBoundingClientRect()])"
-        ".filter(([e, r]) => r.width && e.type !== 'checkbox' && (r.width < 44 || r.height < 44)).map(([e]) => e.outerHTML)"
+        "[...document.querySelectorAll('button, select, input, textarea, summary, .switch')]"
+        ".map((e) => [e, e.getBoundingClientRect()])"
+        ".filter(([e, r]) => r.width && e.type !== 'checkbox' && (r.width < 44 || r.height < 44))"
+        ".map(([e]) => e.outerHTML)"
     )
     for opened in ("panel", "list"):
         assert page.run(small) == []

@@ -118,14 +118,15 @@ const copier = ({ content }) => button("Copy", ({ target }) => copy(content, tar
 const row = (...buttons) => make("span", { className: "buttons" }, ...buttons);
 
 const spans = (parts) => parts.map((part) => (part.nodeType ? part : make("span", { textContent: part })));
-const bold = (textContent) => make("b", { textContent });
+const bold = (textContent, title = "") => make("b", { textContent, title });
 const comparable = ({ numbers, comparing }) =>
   numbers?.dflash.rounds && numbers.usage.completion_tokens >= 16 && !comparing && !hands.plain(numbers.model);
 
 // The rate and, where the same model was measured without drafts, what drafting makes of it.
 function rates(rate, model) {
   const plain = hands.plain(model);
-  const factor = plain ? [bold(`${(rate / plain).toFixed(1)}× plain`), `(${short(plain)} tok/s)`] : [];
+  const how = "Plain decoding was measured in this tab, on the first tokens of one answer.";
+  const factor = plain ? [bold(`${(rate / plain).toFixed(1)}× plain`, how), `(${short(plain)} tok/s)`] : [];
   return [bold(`${short(rate)} tok/s`), ...factor];
 }
 
