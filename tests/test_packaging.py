@@ -72,7 +72,8 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "dflash2_mlx").rglob("*.py")}
-    assert modules <= names
+    page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "dflash2_mlx" / "server" / "page").iterdir()}
+    assert modules <= names and page <= names and page
     assert {name.split("/")[0] for name in names} == {"dflash2_mlx", wheel.name.split("-py3")[0] + ".dist-info"}
     assert ("dflash2_mlx/py.typed" in names) == (ROOT / "dflash2_mlx" / "py.typed").exists()
 

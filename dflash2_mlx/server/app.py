@@ -21,7 +21,7 @@ from dflash2_mlx.server.openai.chat import read_chat
 from dflash2_mlx.server.openai.completions import read_completion
 from dflash2_mlx.server.openai.kept import Kept, add_items, begin_conversation
 from dflash2_mlx.server.openai.responses import read_response
-from dflash2_mlx.server.page import page
+from dflash2_mlx.server.page import PAGE_ROUTES
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.state import ServerState
 
@@ -35,7 +35,7 @@ _ROUTES = (
 def build_app(state: ServerState) -> Starlette:
     """The app around one engine."""
     app = Starlette(
-        routes=[Route("/", page, methods=["GET"]), *_health(state), *_answers(state)],
+        routes=[*PAGE_ROUTES, *_health(state), *_answers(state)],
         middleware=[*_cors(state.settings), Middleware(Guards, settings=state.settings)],
         exception_handlers={HTTPException: _refused, ApiError: _refused, Exception: _refused},
     )

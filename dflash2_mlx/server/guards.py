@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash2_mlx.server.errors import ApiError
+from dflash2_mlx.server.page import FILES_AT
 from dflash2_mlx.server.settings import ServeSettings, is_loopback
 
 OPEN_PATHS = frozenset({"/", "/health", "/livez"})
@@ -38,7 +39,8 @@ class Guards:
         if scope["method"] not in _READING and origin and not (self._allows(origin) or _same_origin(origin, host)):
             message = f"pages of {origin[:100]!r} may not call this server. Allow them with --cors-origin."
             return ApiError(403, "origin_not_allowed", message)
-        if self._key and scope["path"] not in OPEN_PATHS and not self._has_key(headers):
+        closed = scope["path"] not in OPEN_PATHS and not scope["path"].startswith(FILES_AT)
+        if self._key and closed and not self._has_key(headers):
             message = "the API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key`."
             return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
         return None

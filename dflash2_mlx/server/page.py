@@ -1,41 +1,43 @@
-"""`GET /`: the page for people, under a policy that runs its own script and nothing else. Knows no other route."""
+"""`GET /` and `/page/`: the page for people, under a policy that runs its own files and nothing else. Knows no API."""
 
-import base64
-import hashlib
-import re
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+FILES_AT = "/page/"
+_HEADERS = {
+    "Cache-Control": "no-cache",  # kept, and asked for again with its ETag
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}  # no machine's own table
 
 
-async def page(request: Request) -> Response:
-    """The page. It is open even where a key is set, and asks for it."""
-    text = _text()
-    headers = {
-        "Cache-Control": "no-cache",
-        "Content-Security-Policy": _policy(text),
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-    }
-    return HTMLResponse(text, headers=headers)
+class _Files(StaticFiles):
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(_HEADERS)
+        kind = _TYPES.get(Path(path).suffix)
+        if kind and response.status_code == 200:
+            response.headers["Content-Type"] = kind
+        return response
 
 
-@cache
-def _text() -> str:
-    return files("dflash2_mlx.server").joinpath("page.html").read_text(encoding="utf-8")
+_files = _Files(directory=Path(__file__).with_name("page"))
 
 
-@cache
-def _policy(text: str) -> str:
-    """Only the script and the style that the page has, told by their hashes: whatever a model writes, it cannot run."""
-    return (
-        f"default-src 'none'; script-src {_hash('script', text)}; style-src {_hash('style', text)}; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
+async def _page(request: Request) -> Response:
+    return await _files.get_response(request.path_params.get("name", "index.html"), request.scope)
 
 
-def _hash(tag: str, text: str) -> str:
-    (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-    return f"'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'"
+# Open even where a key is set: the page asks for the key.
+PAGE_ROUTES = (Route("/", _page, methods=["GET"]), Route(f"{FILES_AT}{{name}}", _page, methods=["GET"]))

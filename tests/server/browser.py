@@ -124,6 +124,13 @@ class Page:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
+def ask(page: Page, text: str) -> None:
+    """Type a message into the page and send it."""
+    page.click("#message")
+    page.type(text)
+    page.press("Enter")
+
+
 @contextmanager
 def browsing(folder: Path) -> Iterator[Page]:
     """A browser whose profile is kept in `folder`, with one page."""

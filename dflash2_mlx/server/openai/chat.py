@@ -20,6 +20,7 @@ from dflash2_mlx.server.fields import (
     thinking_word,
     unless_unlimited,
 )
+from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.openai.bodies import ChatBody
 from dflash2_mlx.server.openai.chunks import ChunkWriter, numbers_of, only_one
 from dflash2_mlx.server.openai.drafted import DraftedText
