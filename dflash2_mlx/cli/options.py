@@ -11,8 +11,8 @@ _SERVER = "Server"
 PromptArgument = Annotated[
     str | None,
     typer.Argument(
-        help="What to answer; - or nothing reads it from stdin. Behind a prompt follows what a pipe brings if it starts "
-        "within 3 s, or a file on stdin, unless a shell's loop is reading it. In a loop over a pipe, add </dev/null."
+        help="What to answer; - or nothing reads it from stdin. Behind a prompt follows what a pipe brings if it starts"
+        " within 3 s, or a file on stdin unless a shell's loop is reading it. In a loop over a pipe, add </dev/null."
     ),
 ]
 StdIn = Annotated[
