@@ -41,7 +41,7 @@ def terminal(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 def test_lines_break_between_words_however_the_text_comes(terminal, size):
-    text = "I started with random numbers, and 漢字かな交じり文が続く。\n\n  indented averyverylongwordthatfitsnowhere\tx"
+    text = "I started with random numbers, and 漢字かな交じり文が続く。\n\n  indented averyverylongwordforit\tx"
     stream = Out()
     for start in range(0, len(text), size):
         stream.answer(text[start : start + size])
