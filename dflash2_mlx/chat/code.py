@@ -1,6 +1,6 @@
-"""A fenced code block, highlighted line by line. Knows pygments, nothing of Markdown around it."""
+"""Code, highlighted line by line. Knows pygments, nothing of Markdown around it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 from pygments.lexer import Lexer
@@ -11,9 +11,7 @@ from rich.text import Text
 
 from dflash2_mlx.chat.layout import fold
 
-_INDENT = "  "
-_WINDOW = 16  # a line is coloured in view of the 16 to 31 lines before it
-_LONGEST = 2000  # characters of a line that are coloured together
+WINDOW = 16  # a line is coloured in view of the 16 to 31 lines before it
 _STYLES: Mapping[_TokenType, str] = {  # the terminal's own colours, those that can be read on dark and on light
     Comment: "dim italic",
     Keyword: "magenta",
@@ -28,45 +26,11 @@ _STYLES: Mapping[_TokenType, str] = {  # the terminal's own colours, those that 
 }
 
 
-class CodeBlock:
-    """One block. fence: what opened it. indent: spaces in front of the fence, taken from every line."""
-
-    def __init__(self, fence: str, indent: int, language: str, width: int) -> None:
-        self._fence, self._indent, self._language = fence, indent, language
-        self.width = width
-        self._lines: list[str] = []
-
-    def closed_by(self, line: str) -> bool:
-        """Whether `line` ends the block."""
-        text = line.strip()
-        return len(text) >= len(self._fence) and not text.strip(self._fence[0])
-
-    def end_line(self, line: str) -> list[Text]:
-        """The whole source line `line` as lines on screen."""
-        lines = self.open(line)
-        self._lines.append(self._strip(line))
-        return lines
-
-    def cut_long(self, line: str) -> tuple[list[Text], str]:
-        """Lines on screen of an endless source line, and the rest of it."""
-        lines: list[Text] = []
-        while len(line) > _LONGEST:
-            lines += self.end_line(line[:_LONGEST])
-            line = line[_LONGEST:]
-        return lines, line
-
-    def open(self, line: str) -> list[Text]:
-        """The unfinished source line `line` as it looks now. A line that may close the block is not shown."""
-        if line.strip() and self._fence.startswith(line.strip()):
-            return []
-        start = max(0, len(self._lines) // _WINDOW - 1) * _WINDOW
-        source = "\n".join([*self._lines[start:], self._strip(line)])
-        pieces = fold(_last_line(source, self._language), self.width - len(_INDENT))
-        return [Text(_INDENT).append_text(piece) for piece in pieces]
-
-    def _strip(self, line: str) -> str:
-        line = line.expandtabs(4)
-        return line[min(self._indent, len(line) - len(line.lstrip(" "))) :]
+def code_line(lines: Sequence[str], number: int, language: str, width: int) -> list[Text]:
+    """Line `number` of `lines` as lines on screen, in view of those before it."""
+    start = max(0, number // WINDOW - 1) * WINDOW
+    source = "\n".join(lines[start : number + 1]).expandtabs(4)
+    return fold(_last_line(source, language), width)
 
 
 @lru_cache(maxsize=4)

@@ -1,137 +1,119 @@
-"""Emphasis, code and links inside one line of Markdown, read while the line grows. Knows strings and styles.
-
-What is decided stays decided: a mark that is not closed within LIMIT characters of its line is plain text, so the
-result does not depend on how the line came in pieces.
-"""
+"""Emphasis, code and links of a paragraph as styled text. Knows markdown-it's inline rules, no blocks."""
 
 import re
+from functools import lru_cache
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline, emphasis, escape
+from rich.style import Style
 from rich.text import Text
 
-LIMIT = 400
-Piece = tuple[str, str]  # text, style
-_PLAIN = re.compile(r"[^\\`*_~\[]+")
-_ESCAPED = frozenset("*_`~#|>")
-_STYLES = {1: "italic", 2: "bold", 3: "bold italic"}
-_LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]*)\)")
-_HALF_LINK = re.compile(r"\[[^\[\]]*(\](\([^()\s]*)?)?")
-_OPENED = re.compile(r"(`+|\*{1,3}|_|~~)(.+)", re.DOTALL)
+STEP = 160  # characters: text that is older than two of these is settled
+_STYLES = {"em": "italic", "strong": "bold", "s": "strike"}
+_CLOSERS = ("***", "**", "*", "__", "_", "~~", "``", "`", ")")
+_BREAK = re.compile(r"<br ?/?>")
+_TRIES = 4
 
 
-def read(source: str, before: str = "", *, final: bool, style: str = "") -> tuple[list[Piece], int]:
-    """The decided pieces at the start of `source`, and how many characters they stand for.
+def _emphasis(state: StateInline, silent: bool) -> bool:
+    """As markdown-it's; a star behind a Latin letter or a digit opens nothing, so that 2*3*4 keeps its stars."""
+    before, known = state.src[state.pos - 1 : state.pos], len(state.delimiters)
+    found = emphasis.tokenize(state, silent)
+    if before.isascii() and before.isalnum():
+        for delimiter in state.delimiters[known:]:
+            delimiter.open = False
+    return found
 
-    before: the character in front of `source`. final: nothing follows, so everything is decided.
-    """
-    pieces: list[Piece] = []
-    at = 0
-    while at < len(source):
-        plain = _PLAIN.match(source, at)
-        if plain:
-            pieces.append((plain.group(), style))
-            at = plain.end()
-            continue
-        found = _mark(source, at, source[at - 1] if at else before, final, style)
-        if found is None:
+
+def _escape(state: StateInline, silent: bool) -> bool:
+    r"""As markdown-it's; the backslashes of \( and \[ stay, as they begin formulas."""
+    if state.src[state.pos] == "\\" and state.src[state.pos + 1 : state.pos + 2] in ("(", ")", "[", "]"):
+        if not silent:
+            state.pending += state.src[state.pos : state.pos + 2]
+        state.pos += 2
+        return True
+    return escape(state, silent)
+
+
+def parser() -> MarkdownIt:
+    """Markdown as models write it: with tables and strikethrough, without HTML and link definitions."""
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
+
+
+_PARSER = parser()
+_PARSER.inline.ruler.at("emphasis", _emphasis)
+_PARSER.inline.ruler.at("escape", _escape)
+
+
+def inline(source: str, hyperlinks: bool = False) -> Text:
+    """The text without its marks, styled; a line break is a newline. hyperlinks: the terminal can follow links."""
+    return _inline(source, hyperlinks).copy()
+
+
+@lru_cache(maxsize=512)
+def _inline(source: str, hyperlinks: bool) -> Text:
+    text, opened = Text(), [("", 0, "")]  # style, where it begins, address
+    for token in _PARSER.parseInline(source)[0].children or []:
+        name = token.type.removesuffix("_open").removesuffix("_close")
+        if token.nesting == 1:
+            opened.append((_STYLES.get(name, ""), len(text), str(token.attrs.get("href", ""))))
+        elif token.nesting == -1:
+            style, begin, address = opened.pop()
+            text.stylize(style, begin)
+            if name == "link":
+                _link(text, begin, address, hyperlinks)
+        elif name == "image":
+            begin = len(text)
+            alt = "".join(child.content for child in token.children or [])
+            text.append(f"[image: {alt}]" if alt else "[image]")
+            _link(text, begin, str(token.attrs.get("src", "")), hyperlinks)
+        elif name in ("softbreak", "hardbreak"):
+            text.append("\n")
+        else:
+            text.append(_BREAK.sub("\n", token.content), "chat.code" if name == "code_inline" else "")
+    return text
+
+
+def _link(text: Text, begin: int, address: str, hyperlinks: bool) -> None:
+    """Make what was written since `begin` a link; where it cannot be followed, the address stands behind it."""
+    shown = _PARSER.normalizeLinkText(address)
+    if len(text) == begin:
+        text.append(shown)
+    text.stylize("chat.link", begin)
+    if hyperlinks:
+        text.stylize(Style(link=address), begin)
+    elif text.plain[begin:] not in (shown, address, address.removeprefix("mailto:")):
+        text.append(f" ({shown})", "dim")
+
+
+def preview(source: str) -> str:
+    """`source` with the marks closed that it leaves open, as it may go on."""
+    bare = source.rstrip("*_~`[ ")
+    for _ in range(2):
+        closed = _closed(bare, _CLOSERS)
+        if closed == bare:
             break
-        pieces += found[0]
-        at = found[1]
-    return pieces, at
+        bare = closed
+    return bare if len(_inline(bare, True)) < len(_inline(source, True)) else source
 
 
-def preview(source: str, before: str = "") -> list[Piece]:
-    """How undecided text looks meanwhile: as if its first mark were closed right behind it."""
-    opened = _OPENED.fullmatch(source)
-    if opened:
-        mark = opened[1]
-        source = source.rstrip(mark[0] + " ") + mark
-        if len(source) <= 2 * len(mark):
-            return []
-    elif source[:1] != "[":
-        return []
-    return read(source, before, final=True)[0]
+def settled(source: str) -> int:
+    """How many characters of a long unfinished paragraph can be taken as they are now: about STEP.
+
+    Best is a place where nothing is open, and where cutting changes nothing. Marks around another place are plain text.
+    """
+    spaces = [found.end() for found in re.finditer(r"\s+", source)]
+    places = [at for at in reversed(spaces) if at <= STEP][:_TRIES] + [at for at in spaces if at > STEP][:_TRIES]
+    whole = _inline(source, True).plain
+    for at in places:
+        head, tail = source[:at], source[at:]
+        apart = _inline(head, True).plain + _inline(tail, True).plain
+        if apart == whole and _closed(head.rstrip(), (*_CLOSERS, "](x)")) == head.rstrip():
+            return at
+    return (places or [STEP])[0]
 
 
-def styled(pieces: list[Piece], base: str = "") -> Text:
-    """The pieces as one text, each in its own style on top of `base`."""
-    return Text.assemble(*((text, f"{base} {style}".strip()) for text, style in pieces))
-
-
-def _mark(source: str, at: int, before: str, final: bool, style: str) -> tuple[list[Piece], int] | None:
-    """The pieces from the special character at `at`, and where they end; None while it is undecided."""
-    window = source[at : at + LIMIT]
-    whole = final or len(window) == LIMIT
-    match source[at]:
-        case "\\":
-            found = _escape(window, whole)
-        case "[":
-            found = _link(window, whole)
-        case "`":
-            found = _code(window, whole)
-        case _:
-            found = _emphasis(window, before, whole)
-    if found is None:
-        return None
-    pieces, length = found
-    return [(text, f"{style} {own}".strip()) for text, own in pieces], at + length
-
-
-Found = tuple[list[Piece], int] | None
-
-
-def _escape(window: str, whole: bool) -> Found:
-    if len(window) == 1 and not whole:
-        return None
-    return ([(window[1], "")], 2) if window[1:2] in _ESCAPED and len(window) > 1 else ([("\\", "")], 1)
-
-
-def _link(window: str, whole: bool) -> Found:
-    link = _LINK.match(window)
-    if link:
-        name, address = link[1], link[2]
-        shown: list[Piece] = [(name or address, "chat.link")]
-        return (shown if name in ("", address) else [*shown, (f" ({address})", "dim")]), link.end()
-    if not whole and _HALF_LINK.fullmatch(window):
-        return None
-    return [("[", "")], 1
-
-
-def _code(window: str, whole: bool) -> Found:
-    run = len(window) - len(window.lstrip("`"))
-    if run == len(window) and not whole:
-        return None
-    closing = re.compile(rf"(?<!`)`{{{run}}}(?!`)").search(window, run)
-    if closing is None or (closing.end() == len(window) and not whole):
-        return ([(window[:run], "")], run) if whole else None
-    inside = window[run : closing.start()]
-    spaced = inside[:1] == inside[-1:] == " " and inside.strip()
-    return [(inside[1:-1] if spaced else inside, "chat.code")], closing.end()
-
-
-def _emphasis(window: str, before: str, whole: bool) -> Found:
-    character = window[0]
-    run = len(window) - len(window.lstrip(character))
-    if run == len(window) and not whole:
-        return None
-    literal = ([(window[:run], "")], run)
-    if not _opens(window, run, before):
-        return literal
-    after = r"(?![_\w])" if character == "_" else rf"(?!{re.escape(character)})"
-    mark = re.escape(window[:run])
-    closing = re.compile(rf"(?<![\s\\{re.escape(character)}]){mark}{after}").search(window, run + 1)
-    if closing is None or (closing.end() == len(window) and not whole):
-        return literal if whole else None
-    own = "strike" if character == "~" else _STYLES[run]
-    inside, _ = read(window[run : closing.start()], character, final=True)
-    return [(text, f"{own} {inner}".strip()) for text, inner in inside], closing.end()
-
-
-def _opens(window: str, run: int, before: str) -> bool:
-    """Whether a run of marks can open emphasis: before a word, and not inside one (2**8, snake_case, __init__)."""
-    if run > 3 or window[run : run + 1].strip() == "":
-        return False
-    if window[0] == "~":
-        return run == 2
-    if window[0] == "_":
-        return run == 1 and not before.isalnum()
-    return not (before.isalnum() and before.isascii())
+def _closed(source: str, closers: tuple[str, ...]) -> str:
+    """`source` with the closer that makes most marks vanish; `source` itself if none does."""
+    fitting = [source + closer for closer in closers if closer[0] in source or (closer[0] in "])" and "[" in source)]
+    return min([source, *fitting], key=lambda text: len(_inline(text, True)))

@@ -20,7 +20,6 @@ THEME = Theme(
         "chat.accepted": "green",
     }
 )
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: None}
 COLOURLESS = {"chat.code": "bold", "chat.error": "bold", "chat.accepted": "underline"}
 
 
@@ -51,11 +50,6 @@ def look_of(stdin: TextIO | None, stdout: TextIO, environment: Mapping[str, str]
 def terminal_size() -> os.terminal_size:
     """Columns and rows right now."""
     return shutil.get_terminal_size((80, 24))
-
-
-def shown(text: str) -> str:
-    """`text` without control characters: neither a model nor a file may steer the terminal."""
-    return text.translate(_CONTROLS)
 
 
 def _unicode(stdout: TextIO, environment: Mapping[str, str]) -> bool:

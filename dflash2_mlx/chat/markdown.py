@@ -1,253 +1,188 @@
-"""Markdown to styled lines while it is being written. Knows layout and inline marks, nothing of a terminal.
+"""Markdown to styled lines while it is being written. Knows blocks and their layout, nothing of a terminal.
 
-Every source line is laid out by itself, so a finished line is final: the lines that `push` and `finish` return are the
-same however the text came in pieces. Only a table waits for its last row.
+The lines that `push` and `finish` return are final, and the same however the text came in pieces: whole blocks, code
+line by line, the older part of a long paragraph. Only a table waits for its last row.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
-from dflash2_mlx.chat.code import CodeBlock
-from dflash2_mlx.chat.inline import preview, read, styled
-from dflash2_mlx.chat.layout import Flow
-from dflash2_mlx.chat.table import is_table, table_lines
+from dflash2_mlx.chat.blocks import Block, Marks, blocks
+from dflash2_mlx.chat.code import WINDOW, code_line
+from dflash2_mlx.chat.inline import STEP, inline, preview, settled
+from dflash2_mlx.chat.layout import Flow, fitting
+from dflash2_mlx.chat.table import table_lines
 
-_WIDEST_PROSE = 100
-_TAB = " " * 4  # as wide as in code, wherever it stands
-_FENCE = re.compile(r"(\s*)(`{3,}|~{3,})\s*([^`\s]*)[^`]*")
-_RULE = re.compile(r"([-*_])(?:\s*\1){2,}\s*")
-_HEADING = re.compile(r"(#{1,6})\s+(?=\S)")
-_BULLET = re.compile(r"[-*+]\s+(?=\S)")
-_NUMBER = re.compile(r"\d{1,9}[.)]\s+(?=\S)")
-_QUOTE = re.compile(r"(?:>\s*)+(?=[^>\s])")
-_UNDECIDED = re.compile(r"#{1,6}\s*|[-*_+][-*_+\s]*|\d{1,9}[.)]?\s*|[>\s]+|`{1,2}|~{1,2}")
+WIDEST_PROSE = 100
+_INDENT = "  "  # of code
+_LONGEST = 2000  # characters of a line of code
+_STANDS_FOR = "\ue000"  # a letter, for the settled part of a paragraph
+_UNDECIDED = re.compile(r"[\s>#*+\-_=~`|:]*(\d{1,9}[.)]?)?[\s|:\-]*")  # the start of a line that may become anything
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_MAYBE_FENCE = re.compile(r"\s*(`+|~+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What a source line begins with: the prefixes of its lines on screen, its style, and the text after the marks."""
+class _Place:
+    """How far the lines came out: all blocks before the source line `line`, and of the one there `done` characters of
+    text or lines of code, `flow` holding its last line. flow None: nothing of it."""
 
-    text: str
-    first: str = ""
-    rest: str = ""
-    style: str = ""
-    spaced: bool = False  # an empty line belongs before it
+    line: int = 0
+    done: int = 0
+    flow: Flow | None = None
 
 
 @dataclass(slots=True)
 class MarkdownStream:
-    """Text in, lines out. width: cells of a line. bullet, bar, rule: what stands for `-`, `>` and `---`."""
+    """Text in, lines out. width: cells of a line."""
 
     width: int
-    bullet: str = "•"
-    bar: str = "│"
-    rule: str = "─"
-    _start: str = ""  # the source line so far, while it is undecided or kept whole
-    _words: "_Words | None" = None
-    _code: CodeBlock | None = None
-    _rows: list[str] = field(default_factory=list)
-    _gap: bool = False  # an empty line is due before the next one
-    _printed: bool = False
+    marks: Marks = field(default_factory=Marks)
+    _source: str = ""  # from the start of the block that is open
+    _due: bool | None = None  # whether an empty line belongs before it; None where nothing does
+    _place: _Place = field(default_factory=_Place)
+    _in_code: bool = False
 
     def push(self, text: str) -> list[Text]:
         """The lines that `text` completes."""
         lines: list[Text] = []
-        for number, piece in enumerate(text.split("\n")):
-            if number:
-                lines += self._end_line()
-            if piece:
-                lines += self._extend(piece)
+        while text:
+            partial = len(self._source) - self._source.rfind("\n") - 1
+            most = _LONGEST - partial if self._in_code else STEP - partial % STEP
+            size = min(text.find("\n") + 1 or len(text), most)
+            self._source += text[:size]
+            if self._source.endswith("\n") or (size == most and partial + size > STEP):
+                lines += self._advance()
+            if self._in_code and partial + size == _LONGEST:
+                self._source += "\n"
+                lines += self._advance()
+            text = text[size:]
         return lines
 
     def open(self) -> list[Text]:
         """How the unfinished part looks now."""
-        if self._words:
-            return self._words.open()
-        if self._code:
-            return self._code.open(self._start) if self._start else []
-        rows = [*self._rows, self._start] if self._start.lstrip().startswith("|") else self._rows
-        return self._spaced(table_lines(rows, self.width, self.rule)) if rows else []
+        found = self._blocks(self._visible())
+        if found and found[-1].kind in ("text", "heading"):
+            done = self._place.done if found[-1].line == self._place.line else 0
+            content = found[-1].content
+            found[-1] = replace(found[-1], content=content[:done] + preview(content[done:]))
+        return self._lines(found, whole=True)[0]
 
     def finish(self) -> list[Text]:
         """The rest: nothing more is coming."""
-        lines = self._end_line() if self._start or self._words else []
-        return lines + self._end_table()
+        lines, _ = self._lines(self._blocks(self._source), whole=True)
+        self._source, self._place, self._due, self._in_code = "", _Place(), None, False
+        return lines
 
     def leave(self, width: int) -> None:
         """Another width from here on. What is open was shown and stays as it is; a table is shown again, whole."""
         self.width = width
-        if self._words:
-            self._words.leave(self._prose)
-        elif self._code:
-            self._start = ""
-            self._code.width = width
+        found = self._blocks(self._visible())
+        if not found or found[-1].kind == "table":
+            return
+        last = found[-1]
+        flow = Flow(self._prose, *(_mark(last.rest) for _ in range(2)))
+        self._place = _Place(last.line, len(last.content), flow)
+        if last.kind == "code":
+            self._source = self._source[: self._source.rfind("\n") + 1]
+            self._place = replace(self._place, done=last.content.count("\n"))
 
     @property
     def _prose(self) -> int:
-        return min(self.width, _WIDEST_PROSE)
+        return min(self.width, WIDEST_PROSE)
 
-    def _extend(self, piece: str) -> list[Text]:
-        if self._words:
-            return self._words.push(piece)
-        self._start += piece
-        if self._code:
-            done, self._start = self._code.cut_long(self._start)
-            return done
-        opening = self._decide(self._start, whole=False)
-        return self._begin(opening) if opening else []
+    def _visible(self) -> str:
+        """The source without a last line that may still become anything."""
+        begin = self._source.rfind("\n") + 1
+        undecided = _MAYBE_FENCE if self._in_code else _UNDECIDED
+        return self._source[:begin] if undecided.fullmatch(self._source, begin) else self._source
 
-    def _end_line(self) -> list[Text]:
-        if self._words:
-            lines, self._words = self._words.close(), None
-            return lines
-        line, self._start = self._start, ""
-        if self._code:
-            return self._end_code_line(line)
-        if not line.strip():
-            lines = self._end_table()
-            self._gap = True
-            return lines
-        if line.lstrip().startswith("|"):
-            self._rows.append(line)
+    def _blocks(self, source: str) -> list[Block]:
+        return blocks(source, self.marks, self._due)
+
+    def _advance(self) -> list[Text]:
+        """The lines that are final by now. Of the source, what is needed no more is forgotten."""
+        found = self._blocks(self._source)
+        if not found:
             return []
-        lines = self._end_table()
-        fence = _FENCE.fullmatch(line)
-        if fence:
-            self._code = CodeBlock(fence[2], len(fence[1].expandtabs(4)), fence[3], self.width)
-            self._gap = True
-            return lines + self._space()
-        if _RULE.fullmatch(line.strip()):
-            self._gap = True
-            lines += [*self._space(), Text(self.rule * self._prose, "dim")]
-            self._gap = True
-            return lines
-        opening = self._decide(line, whole=True)
-        assert opening is not None
-        return lines + self._begin(opening) + self._end_line()
+        lines, self._place = self._lines(found, whole=False)
+        last = found[-1]
+        self._in_code = last.kind == "code"
+        if last.root:
+            self._due = next(block.due for block in found if block.root == last.root)
+            self._source = "".join(self._source.splitlines(keepends=True)[last.root :])
+            self._place = replace(self._place, line=max(0, self._place.line - last.root))
+        elif not last.rest and last.kind == "text" and self._place.done:
+            tail = self._source[len(self._source.rstrip()) :]
+            self._source = _STANDS_FOR + last.content[self._place.done :] + tail
+            self._place = replace(self._place, done=1)
+        elif not last.rest and self._place.done > 4 * WINDOW and _FENCE.match(self._source):
+            opening, *code = self._source.splitlines(keepends=True)
+            self._source = opening + "".join(code[2 * WINDOW :])
+            self._place = replace(self._place, done=self._place.done - 2 * WINDOW)
+        return lines
 
-    def _end_code_line(self, line: str) -> list[Text]:
-        assert self._code is not None
-        if self._code.closed_by(line):
-            self._code, self._gap = None, True
-            return []
-        self._printed = True
-        return self._code.end_line(line)
-
-    def _end_table(self) -> list[Text]:
-        rows, self._rows = self._rows, []
-        if is_table(rows):
-            lines = self._spaced(table_lines(rows, self.width, self.rule))
-            self._printed, self._gap = True, True
-            return lines
-        return [line for row in rows for line in (*self._begin(Opening(row)), *self._end_line())]
-
-    def _begin(self, opening: Opening) -> list[Text]:
-        """Open the line that `opening` begins; the lines that its text completes already."""
-        lines = self._end_table() if self._rows else []
-        self._gap |= opening.spaced
-        lines += self._space()
-        self._start = ""
-        flow = Flow(self._prose, *(Text().append(mark, "chat.mark") for mark in (opening.first, opening.rest)))
-        self._words = _Words(flow, opening.style)
-        self._printed = True
-        return lines + self._words.push(opening.text)
-
-    def _space(self) -> list[Text]:
-        due, self._gap = self._gap and self._printed, False
-        return [Text()] if due else []
-
-    def _spaced(self, lines: Iterable[Text]) -> list[Text]:
-        return [*([Text()] if self._gap and self._printed else []), *lines]
-
-    def _decide(self, line: str, *, whole: bool) -> Opening | None:
-        """What the line begins with; None while that is open. `whole`: the line is complete."""
-        text = line.lstrip(" \t")
-        indent = line[: len(line) - len(text)].expandtabs(4)
-        if not whole and (not text or text[0] == "|" or text.startswith(("```", "~~~")) or _UNDECIDED.fullmatch(text)):
-            return None
-        if heading := _HEADING.match(text):
-            style = "bold underline" if len(heading[1]) == 1 else "bold"
-            return Opening(text[heading.end() :], style=style, spaced=True)
-        if bullet := _BULLET.match(text):
-            return Opening(text[bullet.end() :], f"{indent}{self.bullet} ", f"{indent}  ")
-        if number := _NUMBER.match(text):
-            mark = number.group().rstrip() + " "
-            return Opening(text[number.end() :], indent + mark, indent + " " * len(mark))
-        if quote := _QUOTE.match(text):
-            bars = (self.bar + " ") * quote.group().count(">")
-            return Opening(text[quote.end() :], bars, bars, "italic")
-        return Opening(text, indent, indent)
-
-
-class _Words:
-    """The text of one source line: inline marks, then layout."""
-
-    def __init__(self, flow: Flow, style: str) -> None:
-        self._flow, self._style = flow, style
-        self._waiting, self._before = "", ""
-
-    def push(self, text: str) -> list[Text]:
-        return self._read(self._waiting + text.replace("\t", _TAB), final=False)
-
-    def open(self) -> list[Text]:
-        return self._flow.open(styled(preview(self._waiting, self._before), self._style))
-
-    def close(self) -> list[Text]:
-        return self._read(self._waiting, final=True) + self._flow.close()
-
-    def leave(self, width: int) -> None:
-        if preview(self._waiting, self._before):
-            self._waiting = ""
-        self._flow.leave(width)
-
-    def _read(self, source: str, *, final: bool) -> list[Text]:
-        pieces, count = read(source, self._before, final=final)
-        if count:
-            self._before, self._waiting = source[count - 1], source[count:]
-        else:
-            self._waiting = source
-        return self._flow.add(styled(pieces, self._style))
-
-
-class PlainStream:
-    """Text in lines, with a style for every piece and no Markdown. Lines as of MarkdownStream."""
-
-    def __init__(self, width: int, prefix: str = "", style: str = "") -> None:
-        self._width, self._prefix, self._style = width, Text().append(prefix, style), style
-        self._flow: Flow | None = None
-
-    def push(self, text: str, style: str | None = None) -> list[Text]:
-        """The lines that `text` completes."""
+    def _lines(self, found: list[Block], *, whole: bool) -> tuple[list[Text], _Place]:
+        """The lines of the blocks from `_place` on, and where that leads. whole: the last block is at its end, too."""
         lines: list[Text] = []
-        for number, piece in enumerate(text.split("\n")):
-            if number:
-                lines += self._end_line()
-            if piece:
-                lines += self._current().add(Text(piece.expandtabs(4), self._style if style is None else style))
-        return lines
+        place = self._place
+        for block in found:
+            if block.line < place.line:
+                continue
+            begun = block.line == place.line and place.flow is not None
+            start = place if begun else _Place(block.line, 0, Flow(self._prose, _mark(block.first), _mark(block.rest)))
+            ended = whole or block is not found[-1]
+            more, after = self._block(block, start, ended)
+            if ended or after.done:
+                gap = block.gap and not begun
+                lines += [*([_mark(block.above)] if gap else []), *more]
+                place = _Place(block.line + 1) if ended else after
+        return lines, place
 
-    def open(self) -> list[Text]:
-        """The line that is not complete."""
-        return self._flow.open(Text()) if self._flow else []
+    def _block(self, block: Block, place: _Place, ended: bool) -> tuple[list[Text], _Place]:
+        """The lines of a block from `place` on, and where that leads. ended: nothing can be added to it."""
+        if block.kind == "code":
+            return self._code(block, place, ended)
+        if block.kind in ("table", "rule"):
+            return self._unbroken(block) if ended else [], place
+        assert place.flow is not None
+        flow, done, lines = place.flow.copy(), place.done, []
+        while len(rest := block.content[done:]) > (0 if ended else STEP * 3 // 2):
+            size = len(rest) if ended else settled(rest)
+            text = inline(rest[:size], self.marks.hyperlinks)
+            text.style = block.style
+            lines += flow.push(text)
+            done += size
+        return lines + (flow.close() if ended else []), _Place(block.line, done, flow)
 
-    def finish(self) -> list[Text]:
-        """The rest, if there is any."""
-        return self._end_line() if self._flow else []
+    def _code(self, block: Block, place: _Place, ended: bool) -> tuple[list[Text], _Place]:
+        code = block.content.removesuffix("\n").split("\n") if block.content else []
+        whole = ended or self._source.endswith("\n") or block.end <= self._source.count("\n")
+        count = len(code) if whole else len(code) - 1
+        width = self.width - len(block.rest) - len(_INDENT)
+        lines: list[Text] = []
+        for number in range(place.done, count):
+            for row in code_line(code, number, block.language, width):
+                first = not (lines or place.done)
+                lines.append(_behind((block.first if first else block.rest) + _INDENT, row, self.width))
+        return lines, replace(place, done=max(count, place.done))
 
-    def leave(self, width: int) -> None:
-        """Another width from here on; what is open was shown."""
-        self._width = width
-        if self._flow:
-            self._flow.leave(min(width, _WIDEST_PROSE))
+    def _unbroken(self, block: Block) -> list[Text]:
+        """A table or a rule."""
+        room = max(1, self.width - len(block.rest))
+        if block.kind == "rule":
+            rows = [Text(self.marks.rule * min(room, self._prose), "dim")]
+        else:
+            source = self._source.split("\n")[block.line : block.end]
+            rows = table_lines(source, room, self.marks.rule, self.marks.hyperlinks)
+        return [_behind(block.rest if n else block.first, row, self.width) for n, row in enumerate(rows)]
 
-    def _current(self) -> Flow:
-        self._flow = self._flow or Flow(min(self._width, _WIDEST_PROSE), self._prefix, self._prefix)
-        return self._flow
 
-    def _end_line(self) -> list[Text]:
-        lines = self._current().close()
-        self._flow = None
-        return lines
+def _mark(text: str) -> Text:
+    return Text().append(text, "chat.mark")
+
+
+def _behind(mark: str, line: Text, width: int) -> Text:
+    return fitting(_mark(mark), width).append_text(line)

@@ -9,7 +9,8 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.text import Text
 
-from dflash2_mlx.chat.look import Look, shown, terminal_size
+from dflash2_mlx.chat.look import Look, terminal_size
+from dflash2_mlx.text.printable import printable
 
 _MARGIN = 1  # cells left free at the right edge, so that no terminal wraps a line by itself
 _NARROWEST = 10
@@ -52,7 +53,7 @@ class Screen:
 
     def say(self, text: str, style: str = "chat.note") -> None:
         """Lines of talk, wrapped; nothing may be open."""
-        for line in shown(text).split("\n"):
+        for line in printable(text).split("\n"):
             self.show(list(Text(line, style).wrap(self._console, self.width)) or [Text()])
 
     def control(self, codes: str) -> None:

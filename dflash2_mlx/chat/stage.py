@@ -6,10 +6,10 @@ from typing import Protocol, TextIO
 from rich.text import Text
 
 from dflash2_mlx.chat.layout import Flow
-from dflash2_mlx.chat.look import shown
 from dflash2_mlx.chat.remarks import wrapped
 from dflash2_mlx.chat.screen import Screen
 from dflash2_mlx.chat.view import PlainView, ScreenView, View, ViewOptions
+from dflash2_mlx.text.printable import printable
 
 
 class Stage(Protocol):
@@ -68,7 +68,7 @@ class TerminalStage:
         margin = _margin(rows)
         for name, meaning in rows:
             flow = Flow(self._screen.width, Text(name.ljust(margin)), Text(" " * margin))
-            lines = flow.add(Text(meaning))
+            lines = flow.push(Text(meaning))
             self._screen.show([Text("", "chat.note").append_text(line) for line in (*lines, *flow.close())])
 
     def fail(self, text: str) -> None:
@@ -100,14 +100,14 @@ class PlainStage:
         self.interactive = interactive
 
     def say(self, text: str) -> None:
-        print(shown(text) if self.interactive else text, file=self._talk, flush=True)
+        print(printable(text), file=self._talk, flush=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         margin = _margin(rows)
         self.say("\n".join(f"{name:<{margin}}{meaning}" for name, meaning in rows))
 
     def fail(self, text: str) -> None:
-        print(f"dflash2-mlx: {text}", file=self._talk, flush=True)
+        self.say(f"dflash2-mlx: {text}")
 
     def answer_line(self, parts: Sequence[str]) -> None:
         if self.interactive:

@@ -8,10 +8,12 @@ from typing import Protocol, TextIO
 from rich.text import Text
 
 from dflash2_mlx.chat.accepted import Attribution
-from dflash2_mlx.chat.look import shown
-from dflash2_mlx.chat.markdown import MarkdownStream, PlainStream
+from dflash2_mlx.chat.blocks import Marks
+from dflash2_mlx.chat.layout import Flow
+from dflash2_mlx.chat.markdown import WIDEST_PROSE, MarkdownStream
 from dflash2_mlx.chat.screen import Screen
 from dflash2_mlx.events import Channel, Delta, Prefilling, Round
+from dflash2_mlx.text.printable import printable
 
 _REDRAW_S = 1 / 30
 
@@ -46,8 +48,8 @@ class ScreenView:
     def __init__(self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen, self._options, self._clock = screen, options, clock
         self._channel: Channel | None = None
-        self._stream: MarkdownStream | PlainStream | None = None
-        self._waiting: list[tuple[str, str | None]] = []  # text that is not drawn yet, and its style
+        self._stream: MarkdownStream | Flow | None = None
+        self._waiting: list[tuple[str, str]] = []  # text that is not drawn yet, and its style
         self._drawn = float("-inf")
         self._thought = 0  # tokens
         self._began: float | None = None  # the first round
@@ -72,9 +74,9 @@ class ScreenView:
         attribution = self._options.attribution
         if attribution:
             runs = [(text, "chat.accepted" if drafted else "") for text, drafted in attribution.pieces(event)]
-            self._waiting += [(shown(text), style) for text, style in runs]
+            self._waiting += [(printable(text), style) for text, style in runs]
         else:
-            self._waiting.append((shown(event.text), None))
+            self._waiting.append((printable(event.text), "dim" if event.channel == "reasoning" else ""))
         if lines or self._clock() - self._drawn >= _REDRAW_S:
             self._draw(lines)
 
@@ -87,13 +89,12 @@ class ScreenView:
         self._channel = channel
         look, width = self._screen.look, self._screen.width
         if channel == "reasoning":
-            bar = look.symbol("│ ", "| ")
-            self._stream = PlainStream(width, bar, "dim") if self._options.thinking else None
+            bar = Text().append(look.symbol("│ ", "| "), "dim")
+            self._stream = Flow(min(width, WIDEST_PROSE), bar, bar) if self._options.thinking else None
         elif self._options.attribution:
-            self._stream = PlainStream(width)
+            self._stream = Flow(min(width, WIDEST_PROSE))
         else:
-            marks = (look.symbol("•", "*"), look.symbol("│", "|"), look.symbol("─", "-"))
-            self._stream = MarkdownStream(width, *marks)
+            self._stream = MarkdownStream(width, Marks() if look.unicode else Marks("*", "|", "-", "[ ]", "[x]"))
 
     def _leave_channel(self) -> list[Text]:
         """The last lines of the current channel."""
@@ -118,7 +119,7 @@ class ScreenView:
             if isinstance(self._stream, MarkdownStream):
                 lines += self._stream.push(text)
             elif self._stream:
-                lines += self._stream.push(text, style)
+                lines += self._stream.push(Text(text.expandtabs(4), style))
         return lines
 
     def _draw(self, lines: Sequence[Text]) -> None:
@@ -150,7 +151,7 @@ class PlainView:
             return
         if self._open not in (None, stream):
             self.finish()
-        stream.write(shown(event.text) if stream.isatty() else event.text)
+        stream.write(printable(event.text) if stream.isatty() else event.text)
         stream.flush()
         self._open = None if event.text.endswith("\n") else stream
 

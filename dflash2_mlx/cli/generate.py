@@ -45,13 +45,14 @@ def generate(
     reasoning: options.Reasoning = None,
     raw: options.Raw = False,
     prompt_file: options.PromptFile = None,
+    stdin: options.StdIn = False,
     logprobs: options.Logprobs = None,
     stats: options.ShowStats = False,
     as_json: options.Json = False,
 ) -> None:
     """Answer one prompt. The answer goes to stdout as its tokens are accepted, everything else to stderr.
 
-    The prompt is the argument (or --prompt-file), then whatever is piped to stdin.
+    The prompt is the argument (or --prompt-file), then what is piped to stdin: `git diff | dflash2-mlx generate "..."`.
     """
     asked = given(
         temperature=temperature,
@@ -71,7 +72,7 @@ def generate(
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)
     if logprobs is not None and not as_json:
         raise UsageError("logprobs are part of the JSON document. Add --json, or drop --logprobs.")
-    question = (read_prompt(prompt, prompt_file), text)
+    question = (read_prompt(prompt, prompt_file, stdin=stdin), text)
     load = LoadParams(chosen_model(model), draft, draft_bits, draft_revision, not no_draft, require_draft)
     opened = get_ready(load, expected_context(question[0], max_tokens))
     _answer(opened, asked, engine, question, stats=None if as_json else stats)

@@ -1,28 +1,57 @@
 """Turns what the user typed, piped or named into checked values. Knows no MLX."""
 
+import os
+import select
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dflash2_mlx.cli.out import Out
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.parsing import parse_json
 
+PATIENCE_S = 3  # for a pipe to begin
 
-def read_prompt(argument: str | None, file: Path | None) -> str:
-    """The prompt: the argument or the file, then what is piped to stdin, with an empty line between them.
 
+def read_prompt(argument: str | None, file: Path | None, *, stdin: bool = False) -> str:
+    """The prompt: the argument or the file, then what comes from stdin, with an empty line between them.
+
+    stdin: read it to its end whatever it is, as without a prompt and for the prompt `-`.
     Raises: PromptError for an empty prompt or text that is not UTF-8; UsageError for argument and file together.
     """
     if argument is not None and file is not None:
         raise UsageError("the prompt is given twice, as argument and as --prompt-file. Give one of them.")
-    parts = [argument if file is None else _read_file(file)]
-    if sys.stdin is not None and not sys.stdin.isatty():  # None: closed by the caller
+    asked = stdin or argument == "-" or (argument is None and file is None)
+    parts = [("" if argument == "-" else argument) if file is None else _read_file(file)]
+    piped = sys.stdin is not None and not sys.stdin.isatty()  # None: closed by the caller
+    if piped and (asked or _is_for_us()):
         parts.append(_decode(sys.stdin.buffer.read(), "stdin"))
     prompt = "\n\n".join(part.strip("\r\n") for part in parts if part and part.strip())
     refuse_broken_text("the prompt", prompt)
     if not prompt:
         raise PromptError('the prompt is empty: there is nothing to answer. Type: dflash2-mlx generate "Who are you?"')
     return prompt.replace("\r\n", "\n")
+
+
+def _is_for_us() -> bool:
+    """Whether stdin belongs to a prompt that is given: a pipe that begins soon, or a file that nobody has read from.
+
+    A file further on is the input of a shell's loop; a pipe in which nothing comes may stay open for ever.
+    """
+    try:
+        number = sys.stdin.fileno()
+        kind = os.fstat(number).st_mode
+    except OSError:  # no stream of the system's
+        return True
+    if stat.S_ISREG(kind):
+        return os.lseek(number, 0, os.SEEK_CUR) == 0
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        return False
+    if select.select([number], [], [], PATIENCE_S)[0]:
+        return True
+    Out().note(f"dflash2-mlx: nothing came on stdin within {PATIENCE_S} s, so it is left out. --stdin waits for it.")
+    return False
 
 
 def _read_file(path: Path) -> str:

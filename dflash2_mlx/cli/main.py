@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from dflash2_mlx import __version__
 from dflash2_mlx.cli.bench import bench
@@ -29,19 +30,13 @@ app = typer.Typer(
     name="dflash2-mlx",
     help="DFlash 2 speculative decoding on MLX: the target's own answers, faster.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(generate)
-app.command()(chat)
-app.command()(serve)
-app.command()(launch)
-app.command()(doctor)
-app.command()(pull)
-app.command()(models)
-app.command()(verify)
-app.command()(cache)
+for command in (generate, chat, serve, launch, doctor, pull, models, verify, cache):
+    app.command()(command)
+for alias, command in {"run": chat, "list": models, "ls": models}.items():
+    app.command(alias, hidden=True)(command)
 app.add_typer(bench)
 
 
@@ -64,7 +59,7 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 known error, 2 usage, 130 interrupted."""
     _open_streams()
     try:
-        sys.exit(app(standalone_mode=True))
+        sys.exit(app(prog_name=app.info.name, standalone_mode=False))
     except Exception as error:
         if os.environ.get("DFLASH2_DEBUG") == "1":
             raise
@@ -88,6 +83,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, DFlash2Error):
         fail(str(error))
         return error.exit_code
+    if isinstance(error, TyperException):
+        return _misused(error)
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is flushed to a closed pipe at exit
         return _CLOSED_PIPE
@@ -100,3 +97,18 @@ def _explain(error: Exception) -> int:
         return 1
     fail(f"an unexpected {type(error).__name__}: {error}. Please report it; DFLASH2_DEBUG=1 shows where.")
     return 1
+
+
+def _misused(error: TyperException) -> int:
+    """One line for words that the command line does not take; nothing where the help was printed instead."""
+    context, problems = getattr(error, "ctx", None), getattr(error.__cause__, "errors", None)
+    message = error.format_message()
+    if problems:  # of pydantic, which reads the values
+        option = getattr(getattr(error, "param", None), "opts", ["it"])[0]
+        kind = "a whole number" if "int" in problems()[0]["type"] else "a number"
+        message = f"{option} is {problems()[0]['input']!r}, not {kind}."
+    if message:
+        command = context.command_path if context else app.info.name
+        end = "" if message.endswith((".", "?")) else "."
+        fail(f"{message[:1].lower()}{message[1:]}{end} Type: {command} -h")
+    return error.exit_code

@@ -9,7 +9,17 @@ _MODEL, _SAMPLING, _TEXT, _OUTPUT = "Pair", "Sampling (defaults: the model's own
 _SERVER = "Server"
 KEY_VARIABLE = "DFLASH2_MLX_API_KEY"  # of the server's key, for the server and for all that asks it
 
-PromptArgument = Annotated[str | None, typer.Argument(help="What to answer. Text on stdin follows after it.")]
+PromptArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="What to answer; - or nothing reads it from stdin. Behind a prompt follows what a pipe brings if it starts"
+        " within 3 s, or a file on stdin unless a shell's loop is reading it. In a loop over a pipe, add </dev/null."
+    ),
+]
+StdIn = Annotated[
+    bool,
+    typer.Option("--stdin", help="Read stdin to its end, however long that takes.", rich_help_panel=_TEXT),
+]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt-file", help="Read the prompt from a UTF-8 file.", rich_help_panel=_TEXT)
 ]

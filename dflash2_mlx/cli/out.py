@@ -1,9 +1,16 @@
-"""What goes to the terminal: the answer to stdout, talk to stderr. Knows no MLX."""
+"""What goes to the terminal: the answer to stdout, talk to stderr. Knows no MLX.
+
+No control character from outside reaches a terminal; a pipe or a file gets the answer exactly as it is.
+"""
 
 import os
+import shutil
 import sys
 from typing import TextIO
 
+from dflash2_mlx.text.printable import printable
+
+_TAB = " " * 4
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -11,11 +18,52 @@ def _coloured(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+class _Words:
+    """Breaks a terminal's lines between words, each of them held back until it is whole."""
+
+    def __init__(self) -> None:
+        self._row, self._written = "", 0  # the terminal's last row and what is held back; how much of it was written
+
+    def add(self, text: str) -> str:
+        """What can be written now that `text` came."""
+        first, *others = printable(text).replace("\t", _TAB).split("\n")
+        self._row += first
+        out = self._settled()
+        for piece in others:
+            out += self.end() + "\n"
+            self._row = piece
+            out += self._settled()
+        return out
+
+    def end(self) -> str:
+        """What is held back; the row is over."""
+        rest = self._row[self._written :]
+        self._row, self._written = "", 0
+        return rest
+
+    def _settled(self) -> str:
+        from dflash2_mlx.chat.layout import line_starts, may_begin
+
+        out, width = "", max(8, shutil.get_terminal_size().columns - 1)
+        while starts := line_starts(self._row, width, width)[:1]:
+            out += self._row[self._written : starts[0]].rstrip() + "\n"
+            self._row, self._written = self._row[starts[0] :], 0
+        whole = len(self._row.rstrip(" "))
+        if whole == len(self._row):
+            whole = max((n for n in range(self._written + 1, whole) if may_begin(self._row, n)), default=0)
+            whole = len(self._row[:whole].rstrip(" "))
+        if whole > self._written:
+            out += self._row[self._written : whole]
+            self._written = whole
+        return out
+
+
 class Out:
     """Writes an answer as it comes."""
 
     def __init__(self) -> None:
         self._dim = _coloured(sys.stderr)
+        self._words = {stream: _Words() for stream in (sys.stdout, sys.stderr) if stream.isatty()}
         self._open_line: TextIO | None = None
 
     def answer(self, text: str) -> None:
@@ -24,33 +72,36 @@ class Out:
 
     def reasoning(self, text: str) -> None:
         """A piece of the reasoning, to stderr, dimmed where colours are welcome."""
-        self._write(sys.stderr, f"{_DIM}{text}{_PLAIN}" if self._dim else text)
+        self._write(sys.stderr, text, (_DIM, _PLAIN) if self._dim else ("", ""))
 
     def note(self, text: str) -> None:
         """A line of talk to stderr."""
         self.end_line()
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def document(self, text: str) -> None:
         """A whole document to stdout."""
-        print(text, flush=True)
+        print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
     def end_line(self) -> None:
         """Finish the line that the last piece left open."""
         if self._open_line:
-            print(file=self._open_line, flush=True)
+            words = self._words.get(self._open_line)
+            print(words.end() if words else "", file=self._open_line, flush=True)
             self._open_line = None
 
-    def _write(self, stream: TextIO, text: str) -> None:
+    def _write(self, stream: TextIO, text: str, style: tuple[str, str] = ("", "")) -> None:
         if not text:
             return
         if self._open_line not in (None, stream):
             self.end_line()
-        stream.write(text)
+        words = self._words.get(stream)
+        out = words.add(text) if words else text
+        stream.write(f"{style[0]}{out}{style[1]}" if out else "")
         stream.flush()
         self._open_line = None if text.endswith("\n") else stream
 
 
 def fail(message: str) -> None:
     """The one line of a known error."""
-    print(f"dflash2-mlx: {message}", file=sys.stderr, flush=True)
+    print(f"dflash2-mlx: {printable(message)}", file=sys.stderr, flush=True)

@@ -4,11 +4,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
-from dflash2_mlx.chat.inline import LIMIT
+from dflash2_mlx.chat.blocks import Marks
+from dflash2_mlx.chat.layout import Flow
 from dflash2_mlx.chat.look import THEME
-from dflash2_mlx.chat.markdown import MarkdownStream, PlainStream
+from dflash2_mlx.chat.markdown import MarkdownStream
 
+LIMIT = 400  # characters: an open mark is waited for no longer
 CONSOLE = Console(theme=THEME)
 MARKS = (
     "# ",
@@ -78,6 +81,7 @@ def test_any_split_of_the_stream_gives_the_same_lines(text, width, sizes):
 @given(TEXTS, WIDTHS)
 @example(">> >> >> ## Head", 12)
 @example(20 * " " + "- item", 12)
+@example("- - - ```\n      wide code", 12)
 def test_no_line_is_wider_than_the_terminal(text, width):
     stream = MarkdownStream(width)
     for character in text:
@@ -86,8 +90,8 @@ def test_no_line_is_wider_than_the_terminal(text, width):
 
 @given(st.text(alphabet="ab \n漢é", max_size=300), WIDTHS)
 def test_plain_text_loses_no_character(text, width):
-    stream = PlainStream(width)
-    lines = stream.push(text) + stream.finish()
+    flow = Flow(width)
+    lines = flow.push(Text(text)) + flow.finish()
     assert "".join("".join(line.plain for line in lines).split()) == "".join(text.split())
 
 
@@ -95,7 +99,8 @@ def test_plain_text_loses_no_character(text, width):
     ("source", "shown"),
     [
         ("**bold** and *it* and `a*b`", "bold and it and a*b"),
-        ("2**8, a*b*c, snake_case_name, __init__", "2**8, a*b*c, snake_case_name, __init__"),
+        ("2**8, a*b*c, snake_case_name, a__b", "2**8, a*b*c, snake_case_name, a__b"),
+        ("__bold__ and _it_", "bold and it"),
         ("open **and never closed", "open **and never closed"),
         ("这是**重点**内容", "这是重点内容"),
         ("\\*not it\\* \\(math\\)", "*not it* \\(math\\)"),
@@ -117,6 +122,66 @@ def test_blocks_in_order_with_one_empty_line_between():
         *("Title", "Text.", "• one", "• two", "", "  def f():", "  ", "      pass", ""),
         *("│ quoted", "", "─" * 20, "", "end"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("    for *args in x*y*z:\n        f(`_a_`)", ["  for *args in x*y*z:", "      f(`_a_`)"]),
+        ("**bold\nover** lines", ["bold", "over lines"]),
+        ("[w](https://x.org/A_(b)_c)", ["w (https://x.org/A_(b)_c)"]),
+        ('[name](https://x.org "Its title")', ["name (https://x.org)"]),
+        ("![a *fox*](fox.png) ![](u)", ["[image: a fox] (fox.png) [image] (u)"]),
+        ("<https://x.org> [https://x.org](https://x.org)", ["https://x.org https://x.org"]),
+        ("a | b\n--|--\n1 | 2\n", ["a   b", "─────", "1   2"]),
+        ("Title\n=====\nSub\n---\ntext", ["Title", "", "Sub", "text"]),
+        ("&lt;a&gt; &amp;amp; &copy; &#8364;", ["<a> &amp; © €"]),
+        ("<b>not</b> HTML", ["<b>not</b> HTML"]),
+        ("> ```py\n> x = *a*\n> ```\n> end", ["│   x = *a*", "│", "│ end"]),
+        ("- run:\n  ```sh\n  ls\n    -l\n  ```\n- next", ["• run:", "", "    ls", "      -l", "", "• next"]),
+        ("1. one\n   - a\n     - b\n2. two", ["1. one", "   • a", "     • b", "2. two"]),
+        ("- a\n\n  more\n\n- b", ["• a", "", "  more", "", "• b"]),
+        ("- [ ] todo\n- [x] done\n1. [X] both\n\n[x] text", ["☐ todo", "☑ done", "1. ☑ both", "", "[x] text"]),
+        ("|a|b|\n|-|-|\n|`x|y`|z \\| z|\n", ["a     b", "───────────", "x|y   z | z"]),
+        ("|a|\n|-|\n|one<br>two|\n", ["a", "───", "one", "two"]),
+        ("> - q\n>   - r\n>\n> > s", ["│ • q", "│   • r", "│", "│ │ s"]),
+        ("````\n```\nx\n```\n````\n~~~\ny", ["  ```", "  x", "  ```", "", "  y"]),
+        ("[1]: https://x.org\n[a][1]", ["[1]: https://x.org", "[a][1]"]),
+        ("two  \nlines\\\nthree", ["two", "lines", "three"]),
+        ("7. seven\n\n- \n-", ["7. seven", "", "•", "•"]),
+        ("### A `b` *c*\ntext\n***\nx", ["A b c", "text", "", "─" * 40, "", "x"]),
+    ],
+)
+def test_what_models_write(source, lines):
+    assert [line.rstrip() for line in plain(source)] == lines
+
+
+def test_the_styles_of_blocks_and_marks():
+    stream = MarkdownStream(60)
+    text = Text("\n").join(stream.push("# Big\n\n> **b** `c` [l](u)\n") + stream.finish())
+    styles = {
+        word: str(text.get_style_at_offset(CONSOLE, text.plain.index(word))) for word in ("Big", "b ", "c ", "l ")
+    }
+    assert styles["Big"] == "bold underline" and styles["b "] == "bold italic"
+    assert "cyan" in styles["c "] and "underline" in styles["l "]
+
+
+def test_links_are_followed_where_the_terminal_can():
+    stream = MarkdownStream(60, Marks(hyperlinks=True))
+    (line,) = [*stream.push("see [here](https://x.org/a_b)"), *stream.finish()]
+    assert line.plain == "see here" and line.get_style_at_offset(CONSOLE, 4).link == "https://x.org/a_b"
+
+
+def test_a_finished_block_and_item_come_out_at_once():
+    stream = MarkdownStream(40)
+    assert [line.plain for line in stream.push("one\n\n- two\n- thr")] == ["one"]
+    assert [line.plain for line in stream.push("ee\n- four\n")] == ["", "• two", "• three"]
+
+
+def test_a_long_answer_is_read_once():
+    stream = MarkdownStream(40)
+    stream.push("- an item\n" * 300 + "\n" + "words and words " * 300 + "\n\n```\n" + "code\n" * 300)
+    assert len(stream._source) < 1000
 
 
 def test_items_and_quotes_hang():

@@ -1,6 +1,7 @@
 """`dflash2-mlx generate` as a user runs it, over a tiny random pair."""
 
 import json
+import os
 
 import pytest
 
@@ -104,3 +105,60 @@ def test_a_closed_stdin_is_no_stdin(cli, stored, monkeypatch):
 def test_auto_is_the_default_block_size_and_may_be_said(cli, stored):
     outcome = json.loads(cli(*ask(stored, "hello", "--block-size", "auto", "--json")).out)
     assert "automatic" in outcome["stats"]["block_size_reason"]
+
+
+@pytest.fixture
+def standing_in(monkeypatch):
+    """Puts a real file or pipe in the place of stdin."""
+    from dflash2_mlx.cli import inputs
+
+    monkeypatch.setattr(inputs, "PATIENCE_S", 0)
+    opened = []
+
+    def stand_in(descriptor):
+        opened.append(os.fdopen(descriptor, encoding="utf-8"))
+        monkeypatch.setattr(inputs.sys, "stdin", opened[-1])
+        return inputs.read_prompt
+
+    yield stand_in
+    for stream in opened:
+        stream.close()
+
+
+def test_a_pipe_that_brings_something_follows_the_prompt(standing_in):
+    reading, writing = os.pipe()
+    os.write(writing, b"a diff\n")
+    os.close(writing)
+    assert standing_in(reading)("Explain:", None) == "Explain:\n\na diff"
+
+
+def test_an_open_pipe_that_brings_nothing_is_left_out_and_said(standing_in, capsys):
+    reading, writing = os.pipe()
+    read = standing_in(reading)
+    assert read("hello", None) == "hello"
+    assert "nothing came on stdin" in capsys.readouterr().err
+    os.write(writing, b"late")
+    os.close(writing)
+    assert read("hello", None, stdin=True) == "hello\n\nlate"
+
+
+def test_the_input_of_a_loop_is_not_eaten(standing_in, tmp_path):
+    path = tmp_path / "prompts"
+    path.write_text("one\ntwo\n")
+    descriptor = os.open(path, os.O_RDONLY)
+    read = standing_in(descriptor)
+    assert read("from the start:", None) == "from the start:\n\none\ntwo"
+    os.lseek(descriptor, len("one\n"), os.SEEK_SET)  # as a shell's `read` leaves it
+    assert read("one", None) == "one" and os.lseek(descriptor, 0, os.SEEK_CUR) == len("one\n")
+
+
+@pytest.mark.parametrize("prompt", ["-", None])
+def test_a_dash_or_no_prompt_reads_stdin(standing_in, prompt):
+    reading, writing = os.pipe()
+    os.write(writing, b"who are you?")
+    os.close(writing)
+    assert standing_in(reading)(prompt, None) == "who are you?"
+
+
+def test_the_null_device_brings_nothing(standing_in):
+    assert standing_in(os.open(os.devnull, os.O_RDONLY))("hello", None) == "hello"
