@@ -1,17 +1,29 @@
-"""What `make run` shows: the bundled pair answers, then every prompt is timed with drafting and without.
+"""What `make run` shows: the bundled pair answers, then `bench` times every prompt with drafting and without.
 
-`python scripts/first_run.py [--repeat N]`. The last line is JSON.
+`python scripts/first_run.py [--repeat N]`. Exit 1 where a text differs. JSON is the last line where stdout is no
+terminal.
 """
 
 import argparse
 import json
 import statistics
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from dflash2_mlx.api import Answer, gather, load
-from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from rich.console import Console
+from rich.text import Text
+
+from dflash2_mlx.api import load
+from dflash2_mlx.bench.environment import describe
+from dflash2_mlx.bench.methods import Width, judge_of, methods_of
+from dflash2_mlx.bench.report import Ratio
+from dflash2_mlx.bench.run import GroupResult, RunPlan, groups_of, run_group
+from dflash2_mlx.bench.run_report import decoding, verdict, whole
+from dflash2_mlx.bench.workloads import Workload
+from dflash2_mlx.config import SamplingParams, TextParams
 from dflash2_mlx.events import Delta
-from dflash2_mlx.memory.machine import probe
+from dflash2_mlx.loading.load import Pair
 from dflash2_mlx.session.session import Request, Session
 
 PROMPTS = (
@@ -26,72 +38,86 @@ PROMPTS = (
     "Tell me a story about a fox.",
     "How do I repair a bicycle?",
 )
-GREEDY = SamplingParams()
-ANSWER_ONLY = TextParams(reasoning="off")
+DRAFTED, PLAIN, MOST_TOKENS = "dflash2", "plain", 256
+COLOURS = {1: "green", 0: "", -1: "bold red"}
+NEXT = (
+    ("chat", "talk to it"),
+    ("serve", "the same over HTTP"),
+    ("bench run --quick --report out", "more, as a report"),
+)
 
 
-def request(prompt: str, block_size: int | None = None) -> Request:
-    return Request(prompt, GREEDY, EngineParams(block_size=block_size), ANSWER_ONLY)
-
-
-def show(session: Session, prompt: str) -> None:
+def show(pair: Pair, prompt: str) -> None:
     """Stream one answer to the terminal."""
     print(f"> {prompt}")
-    for event in session.stream(request(prompt)):
+    for event in Session(pair).stream(Request(prompt, SamplingParams(), text=TextParams(reasoning="off"))):
         if isinstance(event, Delta):
             print(event.text, end="", flush=True)
     print("\n")
 
 
-def timed(session: Session, prompt: str, repeat: int) -> tuple[Answer, Answer, float, float]:
-    """Drafted and plain answer and their median rates in tok/s, taken turn and turn about.
+def row(result: GroupResult) -> Text:
+    """One prompt's line; a ratio is green where drafting is faster beyond noise, red where it is slower."""
+    drafted, plain = (result.methods[name].decode_rate for name in (DRAFTED, PLAIN))
+    name = result.workload if len(result.workload) <= 32 else result.workload[:31] + "…"
+    text = Text(f"{name:<32} {result.methods[PLAIN].completion_tokens:>6}")
+    text.append(f" {plain.median if plain else 0:>6.0f} {drafted.median if drafted else 0:>7.0f}")
+    for spread in (result.whole_speedup[DRAFTED], result.speedup[DRAFTED]):
+        ratio = Ratio(spread) if spread else None
+        text.append(f" {str(ratio) if ratio else '-':>8}", COLOURS[ratio.side if ratio else 0])
+    return text.append("  same" if result.same_text else "  DIFFERENT", "" if result.same_text else COLOURS[-1])
 
-    One session for all, as in a chat: which widths pay is learnt once, texts are not kept.
-    """
-    answers: dict[bool, Answer] = {}
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    for _ in range(repeat):
-        for drafted in (True, False):
-            answers[drafted] = gather(session.stream(request(prompt, None if drafted else 1)))
-            rates[drafted].append(answers[drafted].summary.decode_rate)
-    return answers[True], answers[False], statistics.median(rates[True]), statistics.median(rates[False])
+
+def conclude(console: Console, lines: Sequence[str]) -> None:
+    """What came out, in words, and what to type next."""
+    console.print()
+    for line in lines:
+        console.print(Text(line, COLOURS[-1] if line.startswith("Slower") or "DIFFERS" in line else ""))
+    command = Path(sys.executable).parent / "dflash2-mlx"
+    place = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    console.print("\nNext:")
+    for words, why in NEXT:
+        console.print(f"  {place} {words:<32}", Text(why, "dim"))
+
+
+def figures(results: Sequence[GroupResult]) -> dict[str, float | None]:
+    """Medians over the prompts; None where no text was the same."""
+    found = {
+        "ratio": [ratio.median for _, ratio in decoding(results, DRAFTED)],
+        "whole_ratio": [ratio.median for _, ratio in whole(results, DRAFTED)],
+        "tokens_per_round": [result.methods[DRAFTED].tokens_per_round for result in results],
+    }
+    return {name: round(statistics.median(values), 3) if values else None for name, values in found.items()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="timed answers a prompt and mode (default 5)")
     repeat = max(1, parser.parse_args().repeat)
-    session = Session(load("demo"))
-    show(session, PROMPTS[0])
-    widest = gather(session.stream(request("Hello"))).summary.block_size
-    print(f"Greedy, at most {widest} rows a round, on {probe().name}; medians of {repeat}, rates in tok/s:")
-    print(
-        f"{'prompt':<50} {'tokens':>6} {'per round':>9} {'accepted':>8} {'drafted':>8} {'plain':>7} {'ratio':>6}  text"
+    console, pair = Console(highlight=False, soft_wrap=True), load("demo")
+    show(pair, PROMPTS[0])
+    where = describe(pair)
+    plan = RunPlan(repeat, SamplingParams(), parts=False, judge=judge_of(pair, where))
+    workloads = [Workload(prompt, "", MOST_TOKENS, ((prompt,),)) for prompt in PROMPTS]
+    console.print(
+        f"Every prompt {repeat} times with drafting and {repeat} times without, turn about, on {where.device}."
     )
-    ratios, same_everywhere, per_round = [], True, []
-    for prompt in PROMPTS:
-        drafted, plain, fast, slow = timed(session, prompt, repeat)
-        same = drafted.tokens == plain.tokens
-        same_everywhere &= same
-        ratios.append(fast / slow)
-        per_round.append(drafted.summary.tokens_per_round)
-        print(
-            f"{prompt:<50} {len(drafted.tokens):>6} {per_round[-1]:>9.2f} {drafted.summary.acceptance:>8.1%} "
-            f"{fast:>8.1f} {slow:>7.1f} {ratios[-1]:>5.2f}x  {'same' if same else 'DIFFERENT'}"
-        )
-    ratio = statistics.median(ratios)
-    words = "faster than" if ratio > 1.02 else "no faster than"
-    print(f"\nDrafting is {words} plain decoding here: {ratio:.2f}x (median over the prompts).")
-    print(
-        json.dumps(
-            {
-                "ratio": round(ratio, 3),
-                "same_text": same_everywhere,
-                "tokens_per_round": round(statistics.mean(per_round), 3),
-            }
-        )
+    console.print(
+        "tok/s after the first token, medians; times plain decoding over the whole answer, and after that token:"
     )
-    return 0 if same_everywhere else 1
+    console.print(
+        f"{'prompt':<32} {'tokens':>6} {'plain':>6} {'drafted':>7} {'answer':>8} {'decoding':>8}  text", style="bold"
+    )
+    methods, results = methods_of(pair, None, Width(None)), list[GroupResult]()
+    for group in groups_of(workloads, ["off"], [], []):
+        results.append(run_group(group, methods, plan))
+        console.print(row(results[-1]))
+    lines = [line for line in verdict(results, where) if not line.startswith("Faster")]  # the table shows these
+    conclude(console, lines)
+    same = all(result.same_text for result in results)
+    if not sys.stdout.isatty():
+        print(json.dumps({**figures(results), "same_text": same}))
+    return 0 if same else 1
 
 
 if __name__ == "__main__":

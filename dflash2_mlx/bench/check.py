@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dflash2_mlx.bench.answers import Answering, Measured, measure
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.judge import Judge
 from dflash2_mlx.bench.report import Cell, Report, Section, Table
 from dflash2_mlx.bench.schema import call_problem
@@ -216,24 +216,29 @@ def check_report(document: CheckDocument) -> Report:
         (f.check, f.prompt, f.method, f.kind, f.at, f.tokens, f.margin, f.why) for f in other
     )
     tools = tuple(
-        (f"temperature {t.temperature:g}", t.answers, f"{t.plain_valid} of {t.plain_calls}",
-         f"{t.drafted_valid} of {t.drafted_calls}")
+        (f"temperature {t.temperature:g}", t.answers, t.plain_calls, t.plain_valid, t.drafted_calls, t.drafted_valid)
         for t in document.tools
-    )  # fmt: skip
+    )
     sections = (
         Section("check", "Checks", (), Table(("check", "answers", "same", "rounding", "fault"), rows)),
         Section(
             "differences", "Differences", (f"A lead of up to {document.margin:g} logits counts as rounding.",),
             Table(("check", "prompt", "method", "kind", "token", "of", "margin", "why"), details),
         ),
-        Section("tools", "Tool calls that fit their schema", (), Table(("", "answers", "plain", "drafted"), tools)),
+        Section(
+            "tools", "Tool calls that fit their schema", (),
+            Table(("", "answers", "plain calls", "plain fit", "drafted calls", "drafted fit"), tools),
+        ),
         Section(
             "context", "Tokens per round after a long prompt", (),
             Table(("prompt", "tokens per round"), tuple(document.long_context.items())),
         ),
     )  # fmt: skip
     settings = (("block sizes", ", ".join(map(str, document.block_sizes))),)
-    return Report("dflash2-mlx bench check", tuple(_verdict(document)), sections, facts(document.environment, settings))
+    return Report(
+        "dflash2-mlx bench check", tuple(_verdict(document)), sections, facts(document.environment, settings),
+        about(document.environment),
+    )  # fmt: skip
 
 
 def _verdict(document: CheckDocument) -> list[str]:

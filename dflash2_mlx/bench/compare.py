@@ -15,12 +15,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dflash2_mlx.bench.numbers import Spread, changed, shown
-from dflash2_mlx.bench.report import Report, Section, Table
+from dflash2_mlx.bench.numbers import FEWEST, Spread, changed, shown
+from dflash2_mlx.bench.report import Report, Section, Share, Table
 from dflash2_mlx.errors import UsageError
 
 KIND, VERSION = "dflash2-mlx bench run", 1
-_COUNT_LEAST, _FEWEST = 0.005, 5
+_COUNT_LEAST = 0.005
 # settings, and facts of the environment
 _EXPLAIN = (
     *("repeats", "temperature", "block_size", "acceptance", "quick"),
@@ -155,8 +155,8 @@ def compare(before: Path, after: Path) -> Comparison:
         notes.append("widths were automatic, so tokens per round follow the clock and are not compared")
     notes += _settings_notes(*runs)
     notes += [f"{path} was interrupted" for path, run in zip((before, after), runs, strict=True) if not run.complete]
-    few = [path for path, run in zip((before, after), runs, strict=True) if run.settings.repeats < _FEWEST]
-    notes += [f"{path} has fewer than {_FEWEST} repeats: its speeds are not compared" for path in few]
+    few = [path for path, run in zip((before, after), runs, strict=True) if run.settings.repeats < FEWEST]
+    notes += [f"{path} has fewer than {FEWEST} repeats: its speeds are not compared" for path in few]
     changes = tuple(change for change, differs in found if differs)
     return Comparison("dflash2-mlx bench compare", str(before), str(after), len(found), changes, tuple(notes))
 
@@ -175,7 +175,9 @@ def comparison_report(found: Comparison) -> Report:
             f"{len(machine)} figures of speed alone differ, as another load of the machine makes them: "
             f"{'; '.join(map(_words, machine))}. Run both builds turn about to tell."
         )
-    rows = tuple((c.group, c.method, c.figure, c.before, c.after, f"{c.ratio - 1:+.1%}", c.kind) for c in found.changes)
+    rows = tuple(
+        (c.group, c.method, c.figure, c.before, c.after, Share(c.ratio - 1, signed=True), c.kind) for c in found.changes
+    )
     table = Table(("workload", "method", "figure", "before", "after", "change", "kind"), rows)
     section = Section("compare", "Changes", (RULE, *found.notes), table)
     return Report(f"{found.before} -> {found.after}", (*lines, *found.notes), (section,))
@@ -206,7 +208,7 @@ def _spreads(
     place: Place, before: Spread | None, after: Spread | None, kind: str, rising: bool
 ) -> Iterator[tuple[Change, bool]]:
     """The change between two spreads, if both have samples enough. rising: more is better."""
-    if before and after and min(len(before.samples), len(after.samples)) >= _FEWEST:
+    if before and after and min(len(before.samples), len(after.samples)) >= FEWEST:
         better = (after.median > before.median) == rising
         yield Change(*place, before.median, after.median, kind, better), bool(changed(before.samples, after.samples))
 

@@ -33,6 +33,15 @@ def facts(environment: Environment, settings: tuple[tuple[str, str], ...] = ()) 
     return (*lines, *settings)
 
 
+def about(environment: Environment, *more: str) -> str:
+    """What was measured and where, in one line."""
+    e = environment
+    pair = f"{e.target.name} ({e.target.stored})" if e.target else ""
+    if e.target and e.drafter:
+        pair += f" with {e.drafter.name} ({e.drafter.stored})"
+    return " · ".join(part for part in (pair, e.chip, e.device, *more) if part)
+
+
 def model_line(model: Model | None) -> str:
     """One checkpoint on a line."""
     if model is None:

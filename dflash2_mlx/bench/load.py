@@ -1,16 +1,19 @@
 """`bench load`: 1, 2, 4, ... clients at once against a server that speaks OpenAI's interface. Knows HTTP, no pair."""
 
+import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
+from httpx2 import Client
+
+from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask, client_of
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import facts
 from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, shown
-from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+from dflash2_mlx.bench.report import Chart, Report, Section, Series, Share, Table
 from dflash2_mlx.errors import LaunchError
 
 KIND, VERSION = "dflash2-mlx bench load", 1
@@ -18,13 +21,17 @@ KIND, VERSION = "dflash2-mlx bench load", 1
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """All replies at one number of clients. throughput: completion tokens a second of all clients together."""
+    """All replies at one number of clients. throughput: completion tokens a second of all clients together.
+
+    cached: share of the prompt tokens that the server says it had already; None where it does not say.
+    """
 
     clients: int
     requests: int
     failed: int
     seconds: float
     tokens: int
+    cached: float | None
     throughput: float
     first_s: Percentiles | None
     gap_s: Percentiles | None
@@ -49,33 +56,37 @@ class LoadDocument:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What every client asks, in turn, so many requests each."""
+    """What every client asks, in turn, so many requests each. repeat_prompts: as they are, again and again."""
 
     endpoint: Endpoint
     prompts: Sequence[str]
     max_tokens: int
     requests: int
     temperature: float
+    repeat_prompts: bool = False
 
 
 def run_level(plan: LoadPlan, clients: int) -> Level:
     """`clients` threads, each asking one request after the other."""
-    began = time.perf_counter()
     replies: list[Reply] = []
-    threads = [
-        threading.Thread(target=_client, args=(plan, number, replies), daemon=True)  # Ctrl-C waits for none
-        for number in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return summed_up(clients, replies, time.perf_counter() - began)
+    with client_of(plan.endpoint) as client:
+        threads = [
+            threading.Thread(target=_client, args=(plan, number, replies, client), daemon=True)  # Ctrl-C waits for none
+            for number in range(clients)
+        ]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return summed_up(clients, replies, time.perf_counter() - began)
 
 
-def _client(plan: LoadPlan, number: int, replies: list[Reply]) -> None:
+def _client(plan: LoadPlan, number: int, replies: list[Reply], client: Client) -> None:
     for turn in range(plan.requests):
         prompt = plan.prompts[(number + turn) % len(plan.prompts)]
+        if not plan.repeat_prompts:  # at the front, so that no server has the text's beginning kept from earlier
+            prompt = f"[{secrets.token_hex(4)}] {prompt}"
         body = {
             "model": plan.endpoint.model,
             "messages": [{"role": "user", "content": prompt}],
@@ -84,7 +95,7 @@ def _client(plan: LoadPlan, number: int, replies: list[Reply]) -> None:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        replies.append(ask(plan.endpoint, body))
+        replies.append(ask(client, body))
 
 
 def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
@@ -102,6 +113,7 @@ def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
         len(replies) - len(good),
         seconds,
         tokens,
+        _cached(good),
         tokens / seconds if seconds > 0 else 0.0,
         percentiles([reply.first_s for reply in good if reply.first_s is not None]),
         percentiles([gap for reply in good for gap in reply.gaps_s]),
@@ -109,6 +121,11 @@ def summed_up(clients: int, replies: Sequence[Reply], seconds: float) -> Level:
         percentiles([reply.total_s for reply in good]),
         dict(Counter(reply.error for reply in replies if reply.error is not None)),
     )
+
+
+def _cached(replies: Sequence[Reply]) -> float | None:
+    told = [reply for reply in replies if reply.cached_tokens is not None and reply.prompt_tokens]
+    return sum(r.cached_tokens or 0 for r in told) / sum(r.prompt_tokens for r in told) if told else None
 
 
 def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]) -> Iterator[Level]:
@@ -127,24 +144,14 @@ def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]
 def load_report(document: LoadDocument) -> Report:
     """The report of a load test."""
     levels = document.levels
-    columns = (
-        "clients",
-        "requests",
-        "failed",
-        "tok/s",
-        "first p50",
-        "p95",
-        "p99",
-        "gap p50",
-        "p95",
-        "p99",
-        "token p50",
-    )
+    shares = (f"{kind} {share}" for kind in ("first", "gap") for share in ("p50", "p95", "p99"))
+    columns = ("clients", "requests", "failed", "cached", "tok/s", *shares, "token p50")
     rows = tuple(
         (
-            str(v.clients),
+            v.clients,
             v.requests,
             v.failed,
+            Share(v.cached) if v.cached is not None else None,
             v.throughput,
             *shares_of(v.first_s),
             *shares_of(v.gap_s),
@@ -195,6 +202,10 @@ def _verdict(document: LoadDocument) -> list[str]:
 def _latency_chart(title: str, found: Sequence[Percentiles | None], x: tuple[float, ...]) -> Chart:
     series = []
     for name in ("p50", "p95", "p99"):
-        points = [(place, float(getattr(entry, name))) for place, entry in zip(x, found, strict=True) if entry]
+        points = [
+            (place, float(value))
+            for place, entry in zip(x, found, strict=True)
+            if entry and (value := getattr(entry, name)) is not None
+        ]
         series.append(Series(name, tuple(p for p, _ in points), tuple(y for _, y in points)))
     return Chart("lines", title, "clients at once", "seconds", tuple(series), log=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES, LEVEL = 2000, 0.99
+FEWEST = 5  # samples that can tell a change from noise
 FLOOR = 0.03  # what differs by less is no change, however sure
 
 

@@ -3,50 +3,52 @@
 import re
 from html import escape
 
-from dflash2_mlx.bench.numbers import shown
-from dflash2_mlx.bench.report import Cell, Report, Section, Table
-from dflash2_mlx.bench.svg import draw
+from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Share, Table, cell
+from dflash2_mlx.bench.svg import NARROW, STYLE, draw
 
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#667080;--paper:#fff;--card:#f6f7f9;--rule:#dfe3e8;
---c0:#3566c9;--c1:#d97b1f;--c2:#2b8a5b;--c3:#9154b8;--c4:#0b8aa0;--c5:#8a6d3b;--loss:#c8372d}
-@media (prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#98a2b0;--paper:#15181c;--card:#1e2227;--rule:#343a42;
---c0:#7aa2f0;--c1:#f0a35a;--c2:#62c492;--c3:#c095e0;--c4:#53bfd3;--c5:#c4a873;--loss:#f0766d}}
-body{margin:0 auto;max-width:62rem;padding:2rem 1.2rem 4rem;background:var(--paper);color:var(--ink);
-font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;margin:2.4rem 0 .5rem}
-.verdict{background:var(--card);border-left:4px solid var(--c0);padding:.7rem 1rem;border-radius:4px}
-.verdict p{margin:.25rem 0}p{margin:.4rem 0;max-width:52rem}
+_STYLE = (
+    STYLE
+    + """
+body{margin:0 auto;max-width:66rem;padding:1.6rem 1rem 4rem;background:var(--paper);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:break-word}
+h1{font-size:1.05rem;margin:0;color:var(--soft)}h2{font-size:1.15rem;margin:2.4rem 0 .5rem}
+.about{margin:.2rem 0 1rem;font-size:1.05rem;font-weight:600}p{margin:.4rem 0;max-width:52rem}
+.figures{display:flex;flex-wrap:wrap;gap:.4rem 2.4rem;margin:0 0 1rem}.figures b{display:block;font-size:2.1rem;
+line-height:1.15;color:var(--dflash2)}.figures span{color:var(--soft);font-size:13px}
+.warning{border:1px solid var(--loss);color:var(--loss);border-radius:4px;padding:.4rem .8rem;font-weight:600}
+.verdict{background:var(--card);border-left:4px solid var(--dflash2);padding:.7rem 1rem;border-radius:4px}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:.8rem 0;font-variant-numeric:tabular-nums}
-th,td{padding:.28rem .7rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
-th{color:var(--soft);font-weight:600}th:first-child,td:first-child{text-align:left}td.words{text-align:left}
-figure{margin:1rem 0}svg{width:100%;height:auto;background:var(--card);border-radius:6px}
-svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .title{font-weight:600;font-size:14px}
-svg .tick,svg .axis{fill:var(--soft);font-size:11px}svg .value{font-size:11px}
-.grid{stroke:var(--rule)}.mark{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:5 3}
-.whisker{stroke:var(--ink);stroke-width:1.4;opacity:.65}.loss{fill:var(--loss)}
-polyline{fill:none;stroke-width:2.2}.dashed{stroke-dasharray:6 4}
+th,td{padding:.28rem .5rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
+th{color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}.words{text-align:left}
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--paper);white-space:normal;
+min-width:6.5rem}small{color:var(--soft);margin-left:.35em}.up{color:var(--gain)}.down{color:var(--loss)}
+figure{margin:1rem 0}svg{width:100%;height:auto;display:block}.narrow{display:none;max-width:30rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1.2rem;font-size:13px}dt{color:var(--soft)}
-dd{margin:0;overflow-wrap:anywhere}
-""" + "".join(f".s{n}{{fill:var(--c{n})}}.l{n}{{stroke:var(--c{n})}}" for n in range(6))
+dd{margin:0;overflow-wrap:anywhere}code{font-size:.92em}
+@media (max-width:760px){.narrow{display:block}.broad{display:none}dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}
+small{display:none}th,td{padding:.28rem .35rem}.figures{gap:.4rem 1.2rem}.figures b{font-size:1.7rem}}
+"""
+)
 
 
 def page(report: Report) -> str:
     """The whole document."""
-    verdict = "".join(f"<p>{_prose(line)}</p>" for line in report.verdict)
+    figures = "".join(
+        f"<div><b>{escape(value)}</b><span>{escape(words)}</span></div>" for value, words in report.figures
+    )
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.facts)
-    sections = "".join(map(_section, report.sections))
+    head = (
+        f'<h1>{escape(report.title)}</h1><p class="about">{escape(report.about)}</p>'
+        + (f'<div class="figures">{figures}</div>' if figures else "")
+        + (f'<p class="warning">{_prose(report.warning)}</p>' if report.warning else "")
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(report.title)}</title><style>{_STYLE}</style></head><body><h1>{escape(report.title)}</h1>"
-        f'<div class="verdict">{verdict}</div>{sections}<h2>Where and how</h2><dl>{facts}</dl></body></html>\n'
+        f"<title>{escape(report.title)}</title><style>{_STYLE}</style></head><body>{head}"
+        f'<div class="verdict">{_paragraphs(report.verdict)}</div>{"".join(map(_section, report.sections))}'
+        f"<h2>Where and how</h2><dl>{facts}</dl></body></html>\n"
     )
-
-
-def cell(value: Cell) -> str:
-    """A table's cell as people read it."""
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) else shown(value)
 
 
 def _prose(line: str) -> str:
@@ -54,20 +56,35 @@ def _prose(line: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(line))
 
 
+def _paragraphs(lines: tuple[str, ...]) -> str:
+    return "".join(f"<p>{_prose(line)}</p>" for line in lines)
+
+
 def _section(section: Section) -> str:
-    words = "".join(f"<p>{_prose(line)}</p>" for line in section.words)
-    charts = "".join(f"<figure>{draw(chart)}</figure>" for chart in section.charts if chart.series)
+    charts = "".join(map(_chart, (chart for chart in section.charts if chart.series)))
     table = _table(section.table) if section.table and section.table.rows else ""
-    return f"<h2>{escape(section.title)}</h2>{words}{charts}{table}"
+    return f"<h2>{escape(section.title)}</h2>{_paragraphs(section.words)}{charts}{table}"
+
+
+def _chart(chart: Chart) -> str:
+    """The chart twice, of which a style shows the one that fits."""
+    return f'<figure><div class="broad">{draw(chart)}</div><div class="narrow">{draw(chart, NARROW)}</div></figure>'
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in table.rows)
+    words = [any(isinstance(row[n], str) for row in table.rows) for n in range(len(table.columns))]
+    kinds = [' class="words"' if word else "" for word in words]
+    head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(table.columns, kinds, strict=True))
+    rows = "".join(
+        "<tr>" + "".join(_cell(value, kind) for value, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in table.rows
+    )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _cell(value: Cell) -> str:
-    text = cell(value)
-    words = isinstance(value, str) and not any(character.isdigit() for character in value[:1])
-    return f'<td class="words">{escape(text)}</td>' if words else f"<td>{escape(text)}</td>"
+def _cell(value: Cell, kind: str) -> str:
+    if isinstance(value, Ratio):
+        side = {1: ' class="up"', -1: ' class="down"'}.get(value.side, "")
+        return f"<td><b{side}>{value}</b><small>{value.range}</small></td>"
+    down = isinstance(value, Share) and value.signed and value.value < 0
+    return f"<td{kind}>{escape(cell(value))}</td>" if not down else f'<td class="down">{cell(value)}</td>'

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import Spread, median_of, shown
-from dflash2_mlx.bench.report import Cell, Chart, Report, Section, Series, Table
+from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, shown
+from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Series, Table
 from dflash2_mlx.bench.run import GroupResult, drafted
 from dflash2_mlx.bench.run_sections import detail_sections
 
-_CLEAR = 1.02  # below it a ratio is called no gain
 _NOISY = 0.25  # range over median above which the repeats disagree
 
 
@@ -45,7 +44,7 @@ def run_report(document: RunDocument) -> Report:
     """The report of a run."""
     groups, settings = document.groups, document.settings
     rule = "greedy" if settings.temperature == 0 else f"temperature {settings.temperature}, seed {settings.seed}"
-    about = (
+    lines = (
         ("repeats", f"{settings.repeats} after one warm-up, methods turn about; figures are medians (least-most)"),
         ("sampling", f"{rule}, rule: {'greedy' if settings.temperature == 0 else settings.acceptance}"),
         ("block size", "chosen for the pair" if settings.block_size is None else str(settings.block_size)),
@@ -55,16 +54,50 @@ def run_report(document: RunDocument) -> Report:
         "dflash2-mlx bench run",
         tuple(verdict(groups, document.environment)),
         (_speed(groups), *detail_sections(groups)),
-        facts(document.environment, about),
+        facts(document.environment, lines),
+        about(document.environment, rule, f"{settings.repeats} repeat{'' if settings.repeats == 1 else 's'}"),
+        _figures(groups),
+        _warning(settings),
     )
+
+
+def _warning(settings: Settings) -> str:
+    """Why the run is not to be taken at its word."""
+    if not settings.quick and settings.repeats >= FEWEST:
+        return ""
+    why = "shortened workloads" if settings.quick else f"fewer than {FEWEST} repeats"
+    return (
+        f"A quick look, {settings.repeats} repeat{'' if settings.repeats == 1 else 's'}, {why}: too few to tell a "
+        "difference from noise, or to publish. Run it without --quick and --repeats."
+    )
+
+
+def _figures(groups: Sequence[GroupResult]) -> tuple[tuple[str, str], ...]:
+    """The figures that count of the last method, the pair's own: the whole answer first."""
+    name, same = drafted(groups)[-1], sum(group.same_text for group in groups)
+    found = [
+        (f"{statistics.median(values):.2f}x", words)
+        for words, ratios in (("vs plain, end to end", whole), ("vs plain, decoding", decoding))
+        if (values := [ratio.median for _, ratio in ratios(groups, name)])
+    ]
+    return (*found, (f"{same} of {len(groups)}", "same text"))
+
+
+def whole(groups: Sequence[GroupResult], name: str) -> list[tuple[str, Spread]]:
+    """By workload: plain decoding's time from the request to the last token, over the method's."""
+    return [(group.name, ratio) for group in groups if (ratio := group.whole_speedup.get(name))]
+
+
+def decoding(groups: Sequence[GroupResult], name: str) -> list[tuple[str, Spread]]:
+    """By workload: the method's rate after the first token, over plain decoding's."""
+    return [(group.name, ratio) for group in groups if (ratio := group.speedup.get(name))]
 
 
 def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str]:
     """What came out, in words: faster or not, where, whether the text is the same, and what to do if it is slower."""
     lines = []
     for name in drafted(groups):
-        ratios = [(group.name, group.speedup[name]) for group in groups if group.speedup.get(name)]
-        lines += _method_verdict(title(name), [(label, ratio) for label, ratio in ratios if ratio])
+        lines += _method_verdict(title(name), whole(groups, name), decoding(groups, name))
     lines += [_text_verdict(groups), *_noise(groups)]
     lines += _advice(groups)
     plain = [group.methods[PLAIN].decode_rate for group in groups]
@@ -78,23 +111,28 @@ def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str
     return lines
 
 
-def _method_verdict(name: str, ratios: Sequence[tuple[str, Spread]]) -> list[str]:
-    if not ratios:
+Ratios = Sequence[tuple[str, Spread]]
+
+
+def _method_verdict(name: str, answers: Ratios, rates: Ratios) -> list[str]:
+    """The whole answer first, then what follows its first token; the latter alone where the texts differ."""
+    found = answers or rates
+    if not found:
         return [f"{name}: no answer was long enough to have a rate."]
-    middle = statistics.median(ratio.median for _, ratio in ratios)
-    word = "faster than" if middle > _CLEAR else "as fast as" if middle >= 1 / _CLEAR else "SLOWER than"
-    least, most = min(r.median for _, r in ratios), max(r.median for _, r in ratios)
-    lines = [
-        f"{name} is {word} plain decoding here: {middle:.2f}x, the median of {len(ratios)} workloads "
-        f"({least:.2f}x to {most:.2f}x)."
+    middle = statistics.median(ratio.median for _, ratio in found)
+    word = "faster than" if middle > 1 + FLOOR else "as fast as" if middle >= 1 - FLOOR else "SLOWER than"
+    parts = [
+        f"{statistics.median(r.median for _, r in ratios):.2f}x {words}"
+        for words, ratios in (("over the whole answer", answers), ("after its first token", rates))
+        if ratios
     ]
-    gain: list[str] = []
-    even: list[str] = []
-    lose: list[str] = []
-    for label, ratio in ratios:
-        kind = gain if ratio.low > 1 and ratio.median > _CLEAR else lose if ratio.median < 1 / _CLEAR else even
-        kind.append(f"{label} {ratio.median:.2f}x")
-    for words, names in (("Faster", gain), ("No clear difference", even), ("Slower", lose)):
+    least, most = min(r.median for _, r in found), max(r.median for _, r in found)
+    many = f"median of {len(found)} workloads, {least:.2f}x to {most:.2f}x" if len(found) > 1 else found[0][0]
+    lines = [f"{name} is {word} plain decoding here: {', '.join(parts)} ({many})."]
+    few = min(len(ratio.samples) for _, ratio in found) < FEWEST
+    faster, slower = ("Looks faster", "Looks slower") if few else ("Faster", "Slower")
+    for words, side in ((faster, 1), ("No clear difference", 0), (slower, -1)):
+        names = [f"{label} {ratio.median:.2f}x" for label, ratio in found if Ratio(ratio).side == side]
         if names:
             lines.append(f"{words}: {'; '.join(names)}.")
     return lines
@@ -155,9 +193,11 @@ def round_cost(group: GroupResult, name: str) -> float | None:
 
 def _speed(groups: Sequence[GroupResult]) -> Section:
     names = drafted(groups)
-    columns = ["workload", "tokens", "plain"]
+    several = len(names) > 1
+    columns = ["workload", "tokens", "plain tok/s"]
     for name in names:
-        columns += [title(name), "speed-up (range)", "per round", "= steps"]
+        word = f"{title(name)} " if several else ""
+        columns += [f"{title(name)} tok/s", f"{word}answer", f"{word}decoding", "per round", "= steps"]
     rows = []
     for group in groups:
         plain = group.methods[PLAIN]
@@ -166,33 +206,42 @@ def _speed(groups: Sequence[GroupResult]) -> Section:
             row += _speed_cells(group, name)
         rows.append((*row, "same" if group.same_text else "DIFFERS"))
     words = (
-        "Rates in tok/s, from the end of the prefill to the last token, medians. Speed-up: that rate over plain "
-        "decoding's in the same process and the same repeat. Per round: tokens that a round commits; = steps: what a "
-        "round costs, in plain steps. The speed-up is the one over the other, but for the first token of an answer.",
+        "Rates in tok/s after the first token, medians. Times plain decoding in the same process and the same repeat: "
+        "answer, from the request to the last token; decoding, after the first. Per round: tokens that a round "
+        "commits; = steps: what a round costs, in plain steps.",
     )
     table = Table((*columns, "text"), tuple(rows))
-    return Section("speed", "Which workloads gain", words, table, (_gain_chart(groups),))
+    return Section("speed", "Which workloads gain", words, table, (_gain_chart(groups), _rate_chart(groups)))
 
 
 def _speed_cells(group: GroupResult, name: str) -> list[Cell]:
-    figures, ratio = group.methods[name], group.speedup[name]
-    words = f"{ratio.median:.2f}x ({ratio.low:.2f}-{ratio.high:.2f})" if ratio else None
-    return [median_of(figures.decode_rate), words, figures.tokens_per_round, round_cost(group, name)]
+    figures = group.methods[name]
+    ratios = (Ratio(ratio) if ratio else None for ratio in (group.whole_speedup[name], group.speedup[name]))
+    return [median_of(figures.decode_rate), *ratios, figures.tokens_per_round, round_cost(group, name)]
 
 
 def _gain_chart(groups: Sequence[GroupResult]) -> Chart:
     series = []
     for name in drafted(groups):
-        found = [(row, ratio) for row, group in enumerate(groups) if (ratio := group.speedup.get(name))]
-        series.append(
-            Series(
-                title(name),
-                tuple(float(row) for row, _ in found),
-                tuple(ratio.median for _, ratio in found),
-                tuple(ratio.low for _, ratio in found),
-                tuple(ratio.high for _, ratio in found),
-            )
-        )
-    heading = "Speed-up by workload: right of the line drafting is faster, red is slower"
+        for words, faint in (("the whole answer", False), ("decoding alone", True)):
+            spreads = [(group.speedup if faint else group.whole_speedup).get(name) for group in groups]
+            series.append(_series(f"{title(name)}, {words}", name, spreads, faint=faint))
+    heading = "Times plain decoding: right of the line drafting is faster, red is slower"
     names = tuple(group.name for group in groups)
-    return Chart("bars", heading, "times plain decoding's rate", "", tuple(series), names, (1.0, "plain decoding"))
+    return Chart("bars", heading, "times plain decoding", "", tuple(series), names, (1.0, "plain decoding"))
+
+
+def _rate_chart(groups: Sequence[GroupResult]) -> Chart:
+    series = [
+        _series(title(name), name, [group.methods[name].decode_rate for group in groups])
+        for name in (PLAIN, *drafted(groups))
+    ]
+    names = tuple(group.name for group in groups)
+    return Chart("bars", "Rate after the first token", "tok/s; dots are the repeats", "", tuple(series), names)
+
+
+def _series(words: str, name: str, spreads: Sequence[Spread | None], *, faint: bool = False) -> Series:
+    """One bar a workload, in the method's colour."""
+    found = [(float(row), each) for row, each in enumerate(spreads) if each]
+    places, medians = tuple(row for row, _ in found), tuple(each.median for _, each in found)
+    return Series(words, places, medians, tuple(each.samples for _, each in found), colour=name, faint=faint)

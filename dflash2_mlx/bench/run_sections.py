@@ -1,11 +1,12 @@
 """The sections of a run's report after the first: latency, acceptance, the course of an answer, parts, memory."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dflash2_mlx.bench.figures import WINDOW, MethodFigures
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import median_of, shares_of
-from dflash2_mlx.bench.report import Cell, Chart, Section, Series, Table
+from dflash2_mlx.bench.numbers import Percentiles, median_of, shares_of
+from dflash2_mlx.bench.report import Cell, Chart, Ratio, Section, Series, Share, Table
 from dflash2_mlx.bench.run import GroupResult, drafted
 
 _MS = 1000
@@ -15,6 +16,7 @@ def detail_sections(groups: Sequence[GroupResult]) -> list[Section]:
     """Every section that has something to show."""
     found = [
         _latency(groups),
+        _gaps(groups),
         _acceptance(groups),
         _course(groups),
         _parts(groups),
@@ -28,8 +30,7 @@ def detail_sections(groups: Sequence[GroupResult]) -> list[Section]:
 
 
 def _latency(groups: Sequence[GroupResult]) -> Section:
-    gaps = (f"{kind} {share}" for kind in ("token ms", "round ms") for share in ("p50", "p95", "p99"))
-    columns = ("workload", "method", "prompt", "prefill tok/s", "first token s", "total s", *gaps)
+    columns = ("workload", "method", "prompt tokens", "prefill tok/s", "first token s", "total s")
     rows = [
         (
             group.name,
@@ -38,21 +39,30 @@ def _latency(groups: Sequence[GroupResult]) -> Section:
             median_of(figures.prefill_rate),
             median_of(figures.first_token_s),
             median_of(figures.total_s),
-            *_percentiles(figures),
         )
         for group in groups
         for name, figures in group.methods.items()
     ]
-    words = (
-        "Times of whole passes over a group's conversations. token: a round's gap divided among its tokens; "
-        "round: the gap that a reader sees between two pieces of text.",
-    )
+    words = ("Times of whole passes over a workload's conversations.",)
     return Section("latency", "Latency", words, Table(columns, tuple(rows)), wide=True)
 
 
-def _percentiles(figures: MethodFigures) -> tuple[Cell, ...]:
-    seconds = (*shares_of(figures.token_gap_s), *shares_of(figures.round_gap_s))
-    return tuple(None if value is None else _MS * value for value in seconds)
+def _gaps(groups: Sequence[GroupResult]) -> Section:
+    gaps = (f"{kind} {share}" for kind in ("token", "round") for share in ("p50", "p95", "p99"))
+    rows = [
+        (group.name, title(name), *_milliseconds(f.token_gap_s), *_milliseconds(f.round_gap_s))
+        for group in groups
+        for name, f in group.methods.items()
+    ]
+    words = (
+        "Milliseconds. token: a round's gap divided among its tokens; round: the gap that a reader sees between two "
+        "pieces of text. A percentile that the sample is too small for is left out.",
+    )
+    return Section("gaps", "Gaps between tokens", words, Table(("workload", "method", *gaps), tuple(rows)), wide=True)
+
+
+def _milliseconds(found: Percentiles | None) -> tuple[Cell, ...]:
+    return tuple(None if value is None else _MS * value for value in shares_of(found))
 
 
 def _acceptance(groups: Sequence[GroupResult]) -> Section:
@@ -62,16 +72,18 @@ def _acceptance(groups: Sequence[GroupResult]) -> Section:
         longest = max((len(figures.acceptance_by_position) for _, figures in known), default=0)
         for group, figures in known:
             shares = figures.acceptance_by_position
-            hits = f"{figures.hit_rate:.0%} of {figures.candidates}" if figures.hit_rate is not None else None
-            filled: tuple[Cell, ...] = tuple(shares) + (None,) * (longest - len(shares))
-            rows.append((f"{group.name} ({title(name)})", figures.rounds, figures.tokens_per_round, hits, *filled))
-        series += _acceptance_series(title(name), known)
-    width = max((len(row) for row in rows), default=4)
+            hits = Share(figures.hit_rate) if figures.hit_rate is not None else None
+            filled: tuple[Cell, ...] = (*map(Share, shares), *(None,) * (longest - len(shares)))
+            first = (group.name, title(name), figures.rounds, figures.tokens_per_round, figures.candidates, hits)
+            rows.append((*first, *filled))
+        series += _acceptance_series(name, known)
+    width = max((len(row) for row in rows), default=6)
     padded = tuple((*row, *(None,) * (width - len(row))) for row in rows)
-    columns = ("workload", "rounds", "tokens/round", "in candidates", *(str(i + 1) for i in range(width - 4)))
+    positions = (str(i + 1) for i in range(width - 6))
+    columns = ("workload", "method", "rounds", "tokens/round", "candidates", "hit", *positions)
     words = (
-        "Share of rounds in which the draft was right up to and including that position. `In candidates`: how often "
-        "the text's token was among the drafter's candidates of the position, so what a perfect choice could reach.",
+        "Share of rounds in which the draft was right up to and including that position. hit: how often the "
+        "text's token was among the drafter's candidates of the position, so what a perfect choice could reach.",
     )
     chart = Chart(
         "lines", "Acceptance by position of the draft", "position after the anchor", "share kept", tuple(series)
@@ -85,7 +97,10 @@ def _acceptance_series(name: str, known: Sequence[tuple[GroupResult, MethodFigur
         return []
     positions = range(max(len(figures.acceptance_by_position) for _, figures in known))
     found = [
-        _line(f"{name}, all rounds", [_weighted([f for _, f in known], position) for position in positions]),
+        replace(
+            _line(f"{title(name)}, all rounds", [_weighted([f for _, f in known], position) for position in positions]),
+            colour=name,
+        )
     ]
     ranked = sorted(known, key=lambda entry: entry[1].tokens_per_round)
     for word, (group, figures) in (("best", ranked[-1]), ("worst", ranked[0])):
@@ -118,7 +133,7 @@ def _course(groups: Sequence[GroupResult]) -> Section:
     ]
     longest = max(groups, key=lambda group: len(group.methods[PLAIN].rate_over_answer))
     series = [
-        Series(title(name), tuple(float(t) for t, _ in points), tuple(rate for _, rate in points))
+        Series(title(name), tuple(float(t) for t, _ in points), tuple(rate for _, rate in points), colour=name)
         for name, figures in longest.methods.items()
         if len(points := figures.rate_over_answer) > 1
     ]
@@ -129,16 +144,16 @@ def _course(groups: Sequence[GroupResult]) -> Section:
 
 
 def _parts(groups: Sequence[GroupResult]) -> Section:
-    rows, totals = [], dict[str, list[tuple[float, float, float, float]]]()
+    rows, totals = list[tuple[Cell, ...]](), dict[str, list[tuple[float, float, float, float]]]()
     for group in groups:
         for name, figures in group.methods.items():
             if figures.shares:
                 s = figures.shares
                 totals.setdefault(name, []).append((s.draft, s.verify, s.accept, s.host))
-                rows.append((group.name, title(name), *(f"{share:.0%}" for share in totals[name][-1])))
+                rows.append((group.name, title(name), *map(Share, totals[name][-1])))
     places = (0.0, 1.0, 2.0, 3.0)
     series = [
-        Series(title(name), places, tuple(sum(values) / len(found) for values in zip(*found, strict=True)))
+        Series(title(name), places, tuple(sum(values) / len(found) for values in zip(*found, strict=True)), colour=name)
         for name, found in totals.items()
     ]
     words = (
@@ -168,13 +183,13 @@ def _axis(groups: Sequence[GroupResult], key: str, x_label: str, place: Callable
         ordered = sorted(found, key=lambda entry: entry[0])
         for name in ordered[0][1].speedup:
             points = [(value, group, ratio) for value, group in ordered if (ratio := group.speedup.get(name))]
-            lows, highs = (tuple(getattr(r, end) for _, _, r in points) for end in ("low", "high"))
+            samples = tuple(ratio.samples for _, _, ratio in points)
             medians = tuple(ratio.median for _, _, ratio in points)
             line = f"{workload}{' (thinking)' if thinking == 'on' else ''}, {title(name)}"
-            series.append(Series(line, tuple(float(v) for v, _, _ in points), medians, lows, highs))
+            series.append(Series(line, tuple(float(v) for v, _, _ in points), medians, samples))
             rows += [
                 (workload, value, title(name), median_of(group.methods[PLAIN].decode_rate),
-                 median_of(group.methods[name].decode_rate), ratio.median, median_of(group.methods[name].first_token_s))
+                 median_of(group.methods[name].decode_rate), Ratio(ratio), median_of(group.methods[name].first_token_s))
                 for value, group, ratio in points
             ]  # fmt: skip
     columns = ("workload", x_label, "method", "plain tok/s", "tok/s", "speed-up", "first token s")

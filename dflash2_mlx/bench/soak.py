@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dflash2_mlx.bench.answers import Answering, Clock, measure
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.numbers import shown, slope
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 from dflash2_mlx.bench.workloads import Workload, with_document
@@ -183,7 +183,7 @@ def soak_report(document: SoakDocument) -> Report:
     table = Table(("MiB", "first", "least", "most", "last"), rows)
     return Report(
         "dflash2-mlx bench soak", tuple(_verdict(d)), (Section("memory", "Memory", words, table, (chart,)),),
-        facts(d.environment),
+        facts(d.environment), about(d.environment),
     )  # fmt: skip
 
 

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.figures import Passes, figures
 from dflash2_mlx.bench.methods import PLAIN, Method
-from dflash2_mlx.bench.numbers import Spread
-from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
+from dflash2_mlx.bench.numbers import Spread, beyond_noise
+from dflash2_mlx.bench.report import Chart, Ratio, Report, Section, Series, Share, Table
 from dflash2_mlx.bench.run import Group, RunPlan, speedup, take_passes
 from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.errors import UsageError
 
-KIND, VERSION = "dflash2-mlx bench sweep", 3
+KIND, VERSION = "dflash2-mlx bench sweep", 4
 _TIE = 1.02  # within it the narrower block is the better one
 
 
@@ -54,7 +54,7 @@ class Width:
 
 @dataclass(frozen=True, slots=True)
 class SweepDocument:
-    """Everything of one sweep."""
+    """Everything of one sweep. as_good: the block sizes that noise does not tell from the one of the best median."""
 
     kind: str
     version: int
@@ -64,6 +64,7 @@ class SweepDocument:
     plain_step_s: float
     widths: tuple[Width, ...]
     best: int
+    as_good: tuple[int, ...]
     same_text: bool
     complete: bool = True
 
@@ -97,6 +98,13 @@ def best_of(widths: Sequence[Width]) -> int:
     """The block size with the best median; the narrowest of those within 2 % of it; 1 where none beats plain."""
     top = max(1.0, *(width.measured.median for width in widths))
     return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
+
+
+def as_good_of(widths: Sequence[Width]) -> tuple[int, ...]:
+    """The block sizes that are not slower than the one of the best median beyond noise, repeat by repeat."""
+    top = max(widths, key=lambda width: width.measured.median).measured.samples
+    held = {w.rows: [one / best for one, best in zip(w.measured.samples, top, strict=True)] for w in widths}
+    return tuple(rows for rows, ratios in held.items() if beyond_noise(ratios) >= 0)
 
 
 def take_groups(
@@ -142,20 +150,19 @@ def sweep_report(document: SweepDocument) -> Report:
     widths = document.widths
     rows = [
         (
-            f"{w.rows}{' (best)' if w.rows == document.best else ''}",
-            w.cost.verify, w.cost.draft, w.cost.round, w.tokens_per_round, f"{w.predicted:.2f}x",
-            f"{w.measured.median:.2f}x ({w.measured.low:.2f}-{w.measured.high:.2f})",
-            f"{w.measured.median / w.predicted - 1:+.0%}",
+            w.rows, w.cost.verify, w.cost.draft, w.cost.round, w.tokens_per_round, w.predicted, Ratio(w.measured),
+            Share(w.measured.median / w.predicted - 1, signed=True),
+            "best" if w.rows == document.best else "as good" if w.rows in document.as_good else None,
         )
         for w in widths
     ]  # fmt: skip
-    columns = ("block size", "verify", "draft", "round", "per round", "predicted", "measured", "apart")
+    columns = ("block size", "verify", "draft", "round", "per round", "predicted", "measured", "apart", "")
     places = tuple(float(w.rows) for w in widths)
     measured = Series(
-        "measured", places, tuple(w.measured.median for w in widths),
-        tuple(w.measured.low for w in widths), tuple(w.measured.high for w in widths),
+        "measured", places, tuple(w.measured.median for w in widths), tuple(w.measured.samples for w in widths),
+        colour="dflash2",
     )  # fmt: skip
-    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True)
+    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True, colour="dflash1")
     speed = Chart("lines", "Speed-up by block size", "rows of a block, anchor included", "times plain",
                   (measured, predicted), (), (1.0, "plain decoding"))  # fmt: skip
     costs = Chart(
@@ -174,8 +181,9 @@ def sweep_report(document: SweepDocument) -> Report:
     section = Section("sweep", "Block sizes", words, Table(columns, tuple(rows)), (speed, costs))
     settings = (("workloads", ", ".join(document.workloads)), ("repeats", str(document.repeats)))
     return Report(
-        "dflash2-mlx bench sweep", tuple(reasons(document)), (section,), facts(document.environment, settings)
-    )
+        "dflash2-mlx bench sweep", tuple(reasons(document)), (section,), facts(document.environment, settings),
+        about(document.environment, f"{document.repeats} repeats"),
+    )  # fmt: skip
 
 
 def reasons(document: SweepDocument) -> list[str]:
@@ -190,8 +198,9 @@ def reasons(document: SweepDocument) -> list[str]:
             f"Decode plainly (--no-draft), or use a drafter that fits the text better.{text}"
         ]
     best = by_rows[document.best]
+    known = f"{_sizes(document.as_good)}; {best.rows} rows: " if len(document.as_good) > 1 else f"{best.rows}, "
     lines = [
-        f"Best block size: {best.rows}, {best.measured.median:.2f}x plain decoding: {best.tokens_per_round:.2f} tokens "
+        f"Best block size: {known}{best.measured.median:.2f}x plain decoding: {best.tokens_per_round:.2f} tokens "
         f"per round for {best.cost.round:.2f} plain steps (verify {best.cost.verify:.2f}, draft "
         f"{best.cost.draft:.2f}).{text}"
     ]
@@ -203,3 +212,9 @@ def reasons(document: SweepDocument) -> list[str]:
                 f"{other.cost.round - best.cost.round:+.2f} plain steps: {other.measured.median:.2f}x."
             )
     return lines
+
+
+def _sizes(rows: Sequence[int]) -> str:
+    """`6 to 8, within noise`."""
+    gapless = rows == tuple(range(rows[0], rows[-1] + 1))
+    return f"{f'{rows[0]} to {rows[-1]}' if gapless else ', '.join(map(str, rows))}, within noise"

@@ -1,4 +1,4 @@
-"""A report on the terminal: the verdict and the tables, to stderr. Knows reports and rich."""
+"""A report on the terminal: the tables and the verdict, to stderr. Knows reports and rich."""
 
 import sys
 
@@ -6,21 +6,24 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dflash2_mlx.bench.page import cell
-from dflash2_mlx.bench.report import Report, Table
+from dflash2_mlx.bench.report import Cell, Ratio, Report, Table, cell
 
-_FILE_WIDTH = 140
+_FILE_WIDTH, _ROOMY = 140, 110
+_SIDES = {1: "green", -1: "red", 0: ""}
 
 
 def show(report: Report, console: Console | None = None) -> None:
     """Print the tables that fit a terminal, then the verdict, so that it is the last thing read."""
     console = console or _console()
     console.print(Text(report.title, style="bold"))
+    console.print(Text(report.about), soft_wrap=True) if report.about else None
     for section in report.sections:
         if section.table and section.table.rows and not section.wide:
-            console.print(_table(section.title, section.table))
-    for line in report.verdict:
-        console.print(Text(line), soft_wrap=True)
+            console.print(_table(section.title, section.table, roomy=console.width >= _ROOMY))
+    if report.warning:
+        console.print(Text(report.warning, style="yellow"), soft_wrap=True)
+    for number, line in enumerate(report.verdict):
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
 
 
 def _console() -> Console:
@@ -28,10 +31,17 @@ def _console() -> Console:
     return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _FILE_WIDTH)
 
 
-def _table(title: str, table: Table) -> RichTable:
+def _table(title: str, table: Table, *, roomy: bool) -> RichTable:
     shown = RichTable(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for number, name in enumerate(table.columns):
         shown.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0, overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(cell(value)) for value in row))
+        shown.add_row(*(_text(value, roomy=roomy) for value in row))
     return shown
+
+
+def _text(value: Cell, *, roomy: bool) -> Text:
+    """The cell; a ratio in the colour of its side, with its range where there is room."""
+    if isinstance(value, Ratio):
+        return Text(f"{value} ({value.range})" if roomy else str(value), style=_SIDES[value.side])
+    return Text(cell(value))

@@ -1,74 +1,73 @@
-"""Reports to a folder: Markdown, CSV, one HTML page, the JSON document, and PNG where matplotlib is installed."""
+"""Reports to a folder: Markdown, one HTML page, the JSON document, a CSV a table, an SVG a chart."""
 
 import csv
-import importlib.util
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
-from dflash2_mlx.bench.page import cell, page
-from dflash2_mlx.bench.report import Report, Section, Table
-
-NO_PLOTS = "no PNG plots: matplotlib is not installed. Install it: pip install 'dflash2-mlx[plots]'"
+from dflash2_mlx.bench.page import page
+from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Share, Table, cell
+from dflash2_mlx.bench.svg import STYLE, draw
 
 
 def write_report(report: Report, document: str, folder: Path) -> list[str]:
     """Write everything into `folder`, made where missing; what there is to say about it. Raises: OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(document + "\n", encoding="utf-8")
-    (folder / "report.html").write_text(page(report), encoding="utf-8")
-    plots, note = _plots(report, folder)
-    (folder / "report.md").write_text(markdown(report, plots), encoding="utf-8")
+    files = {"report.json": document + "\n", "report.html": page(report), "report.md": markdown(report)}
     for section in report.sections:
         if section.table and section.table.rows:
-            (folder / f"{section.key}.csv").write_text(csv_text(section.table), encoding="utf-8", newline="")
-    return [f"report: {folder / 'report.html'}", *note]
+            files[f"{section.key}.csv"] = csv_text(section.table)
+        files |= {name: draw(chart, style=STYLE) for name, chart in _pictures(section).items()}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return [f"report: {folder / 'report.html'}"]
 
 
-def markdown(report: Report, plots: Sequence[str] = ()) -> str:
-    """The report as Markdown; charts are links to the PNG files that exist."""
-    parts = [f"# {report.title}", *report.verdict]
+def markdown(report: Report) -> str:
+    """The report as Markdown; charts are links to their files."""
+    parts = [f"# {report.title}", report.about, *(f"**{value}** {words}" for value, words in report.figures)]
+    parts += [f"**{report.warning}**" if report.warning else "", *report.verdict]
     for section in report.sections:
         parts += [f"## {section.title}", *section.words]
-        pictures = (plot_name(section, number) for number in range(len(section.charts)))
-        parts += [f"![{section.title}]({name})" for name in pictures if name in plots]
+        parts += [f"![{chart.title}]({name})" for name, chart in _pictures(section).items()]
         if section.table and section.table.rows:
             parts.append(_markdown_table(section.table))
     parts.append("## Where and how")
     parts.append("\n".join(f"* {name}: {value}" for name, value in report.facts))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def csv_text(table: Table) -> str:
-    """The table as CSV, numbers in full."""
+    """The table as CSV: numbers in full, one a column; of a ratio its median, least and most."""
+    ratios = {n for row in table.rows for n, value in enumerate(row) if isinstance(value, Ratio)}
     lines = io.StringIO()
     writer = csv.writer(lines)
-    writer.writerow(table.columns)
-    writer.writerows(["" if value is None else value for value in row] for row in table.rows)
+    names = (
+        (name, f"{name} least", f"{name} most") if n in ratios else (name,) for n, name in enumerate(table.columns)
+    )
+    writer.writerow([name for several in names for name in several])
+    for row in table.rows:
+        writer.writerow([number for n, value in enumerate(row) for number in _numbers(value, ratio=n in ratios)])
     return lines.getvalue()
 
 
-def plot_name(section: Section, number: int) -> str:
-    """The file name of the section's chart."""
-    return f"{section.key}.png" if number == 0 else f"{section.key}-{number + 1}.png"
+def _numbers(value: Cell, *, ratio: bool) -> tuple[object, ...]:
+    if isinstance(value, Ratio):
+        return value.spread.median, value.spread.low, value.spread.high
+    plain = value.value if isinstance(value, Share) else "" if value is None else value
+    return (plain, "", "") if ratio else (plain,)
 
 
-def _plots(report: Report, folder: Path) -> tuple[list[str], list[str]]:
-    """Names of the PNG files written, and what to say."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return [], [NO_PLOTS]
-    from dflash2_mlx.bench.plots import plot
-
-    written = []
-    for section in report.sections:
-        for number, chart in enumerate(section.charts):
-            if chart.series:
-                plot(chart, folder / plot_name(section, number))
-                written.append(plot_name(section, number))
-    return written, []
+def _pictures(section: Section) -> dict[str, Chart]:
+    """The section's charts by the name of their file."""
+    charts = [chart for chart in section.charts if chart.series]
+    return {f"{section.key}{f'-{n}' if n > 1 else ''}.svg": chart for n, chart in enumerate(charts, start=1)}
 
 
 def _markdown_table(table: Table) -> str:
     rows = [table.columns, tuple("---" if i == 0 else "---:" for i in range(len(table.columns)))]
-    rows += [tuple(cell(value).replace("|", "\\|") for value in row) for row in table.rows]
+    rows += [tuple(_markdown_cell(value) for value in row) for row in table.rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _markdown_cell(value: Cell) -> str:
+    return f"{value} ({value.range})" if isinstance(value, Ratio) else cell(value).replace("|", "\\|")

@@ -52,10 +52,12 @@ def run(
     acceptance: Acceptance = "coupled",
     quick: options.Quick = False,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """Time every workload with and without drafting, turn and turn about, and say which workloads gain.
 
-    Tables go to stderr; the last line of stdout is one JSON document, which `bench compare` reads.
+    Tables go to stderr. Where stdout is no terminal, or with --json, its last line is one JSON document, which
+    `bench compare` reads.
     """
     contexts, lengths = options.whole_numbers("--context", context), options.whole_numbers("--length", length)
     words = options.thinking_words(thinking)
@@ -65,7 +67,7 @@ def run(
     workloads = _workloads(workload, dataset, rows, quick=quick)
     if repeats is None:
         repeats = _QUICK_REPEATS if quick else 5
-    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
+    pair = _load(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.compare import KIND, VERSION
     from dflash2_mlx.bench.energy import find_meter
     from dflash2_mlx.bench.environment import describe
@@ -86,7 +88,7 @@ def run(
     results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
     settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
     document = RunDocument(KIND, VERSION, where, settings, results, complete)
-    finish(document, run_report(document), report)
+    finish(document, run_report(document), report, json=json)
 
 
 @bench.command()
@@ -99,15 +101,25 @@ def sweep(
     repeats: options.Repeats = None,
     quick: options.Quick = False,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """Try every block size, find the best, and say why: what a row costs, what it brings."""
     sizes = options.whole_numbers("--block-sizes", block_sizes)
     workloads = _workloads(workload or _SWEEP_WORKLOADS, None, 1, quick=quick)
-    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
+    pair = _load(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of
-    from dflash2_mlx.bench.sweep import KIND, VERSION, SweepDocument, best_of, outcome, sweep_report, take_groups
+    from dflash2_mlx.bench.sweep import (
+        KIND,
+        VERSION,
+        SweepDocument,
+        as_good_of,
+        best_of,
+        outcome,
+        sweep_report,
+        take_groups,
+    )
 
     assert pair.drafter is not None
     _check_context(pair, *(found.document_tokens for found in workloads))
@@ -121,14 +133,24 @@ def sweep(
     step_s, widths, same = outcome(found, drafted)
     names = tuple(group.name for group in groups[: len(found)])
     document = SweepDocument(
-        KIND, VERSION, describe(pair), names, repeats, step_s, widths, best_of(widths), same, complete
+        KIND,
+        VERSION,
+        describe(pair),
+        names,
+        repeats,
+        step_s,
+        widths,
+        best_of(widths),
+        as_good_of(widths),
+        same,
+        complete,
     )
-    finish(document, sweep_report(document), report)
+    finish(document, sweep_report(document), report, json=json)
 
 
 @bench.command()
 def load(
-    base_url: options.BaseUrl = "http://127.0.0.1:8000/v1",
+    base_url: options.BaseUrl = "http://127.0.0.1:8000",
     model: options.ServerModel = None,
     api_key: options.ApiKey = None,
     clients: options.Clients = "1,2,4,8",
@@ -136,7 +158,9 @@ def load(
     max_tokens: options.LoadTokens = 128,
     temperature: options.Temperature = 0.0,
     workload: options.WorkloadNames = None,
+    repeat_prompts: options.RepeatPrompts = False,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """More and more clients at once against a server that speaks OpenAI's interface; errors are counted."""
     from dflash2_mlx.bench.chat_client import Endpoint, models_of
@@ -151,10 +175,10 @@ def load(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.load import KIND, VERSION, LoadDocument, LoadPlan, load_report, run_load
 
-    plan = LoadPlan(endpoint, prompts, max_tokens, requests, temperature)
+    plan = LoadPlan(endpoint, prompts, max_tokens, requests, temperature, repeat_prompts)
     levels, complete = gathered(run_load(plan, counts, Out().note))
     document = LoadDocument(KIND, VERSION, describe(None), base_url, endpoint.model, max_tokens, levels, complete)
-    finish(document, load_report(document), report)
+    finish(document, load_report(document), report, json=json)
     if not any(level.tokens for level in levels):
         raise typer.Exit(1)
 
@@ -171,6 +195,7 @@ def check(
     seeds: options.Seeds = 3,
     margin: options.Margin = None,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """Hold drafted answers against plain decoding: greedy, seeds, stop, penalties, tools, long prompts.
 
@@ -178,7 +203,7 @@ def check(
     """
     sizes = options.whole_numbers("--block-sizes", block_sizes)
     workloads = _workloads(workload, None, 1, quick=False)
-    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
+    pair = _load(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.check import KIND, VERSION, CheckDocument, Checker, CheckPlan, check_report
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, judge_of, method, token_counter
@@ -201,7 +226,7 @@ def check(
     findings, complete = gathered(_differences_told(checker.findings()))
     tools, long = tuple(checker.tools), checker.long_context
     document = CheckDocument(KIND, VERSION, where, judge.limit, plan.block_sizes, findings, tools, long, complete)
-    finish(document, check_report(document), report)
+    finish(document, check_report(document), report, json=json)
     if document.faults:
         raise typer.Exit(1)
 
@@ -214,10 +239,11 @@ def soak(
     minutes: options.Minutes = 10.0,
     seed: options.Seed = 1,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """Answer for a long time, cancelling and restarting at random: memory over time, its slope, and a stable text."""
     workloads = _workloads(None, None, 1, quick=False)
-    pair = load_for_bench(LoadParams(chosen_model(model), draft, draft_bits))
+    pair = _load(LoadParams(chosen_model(model), draft, draft_bits))
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import token_counter
     from dflash2_mlx.bench.soak import KIND, VERSION, Soak, SoakDocument, SoakPlan, slopes, soak_report
@@ -234,7 +260,7 @@ def soak(
     document = SoakDocument(
         KIND, VERSION, describe(pair, seed=seed), seconds, *counts, tuple(s.samples), *slopes(s.samples), complete
     )
-    finish(document, soak_report(document), report)
+    finish(document, soak_report(document), report, json=json)
     if document.text_changes:
         raise typer.Exit(1)
 
@@ -245,18 +271,19 @@ def compare(
     after: options.After,
     strict: options.Strict = False,
     report: options.ReportFolder = None,
+    json: options.Json = False,
 ) -> None:
     """Say what changed from one `bench run` to another beyond noise."""
     from dflash2_mlx.bench.compare import compare as compare_runs
     from dflash2_mlx.bench.compare import comparison_report
 
     found = compare_runs(before, after)
-    finish(found, comparison_report(found), report)
+    finish(found, comparison_report(found), report, json=json)
     if strict and found.worse:
         raise typer.Exit(1)
 
 
-def load_for_bench(load: LoadParams) -> "Pair":
+def _load(load: LoadParams) -> "Pair":
     """The pair, where there is room for it. Raises: LoadError; UsageError for a pair without a drafter."""
     opened = get_ready(load)
     from dflash2_mlx.loading.load import load_opened
@@ -269,7 +296,11 @@ def load_for_bench(load: LoadParams) -> "Pair":
 
 def _told(result: "GroupResult") -> "GroupResult":
     """The result, after a line about it."""
-    found = ", ".join(f"{method} {ratio}x" for method, ratio in result.speedup.items())
+    found = "; ".join(
+        ", ".join(f"{ratio.median:.2f}x {words}" for words, ratio in ratios if ratio)
+        for method in result.speedup
+        for ratios in [(("the answer", result.whole_speedup[method]), ("decoding", result.speedup[method]))]
+    )
     Out().note(f"{result.name:<40} {found}")
     return result
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,100 +38,83 @@ def _number(value: float | None) -> float | None:
     return value
 
 
+def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
 DraftV1 = Annotated[
-    str | None,
-    typer.Option("--draft-v1", help="A DFlash 1 drafter of the same target, compared too.", rich_help_panel=_WHAT),
+    str | None, _option("--draft-v1", help="A DFlash 1 drafter of the same target, compared too.", panel=_WHAT)
 ]
 WorkloadNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="Only this workload; may repeat. Default: all; for sweep four of them.",
-        rich_help_panel=_WHAT,
-    ),
+    _option("--workload", "-w", help="Only this workload; may repeat. Default: all; for sweep four.", panel=_WHAT),
 ]
 DatasetName = Annotated[
     str | None,
-    typer.Option(
-        "--dataset", help="gsm8k, math500, humaneval, mbpp or mt-bench instead, from the Hub.", rich_help_panel=_WHAT
-    ),
+    _option("--dataset", help="gsm8k, math500, humaneval, mbpp or mt-bench, from the Hub.", panel=_WHAT),
 ]
-Rows = Annotated[int, typer.Option("--rows", min=1, help="Rows of the data set.", rich_help_panel=_WHAT)]
-Thinking = Annotated[
-    str, typer.Option("--thinking", help="off, on (the template's default), or both.", rich_help_panel=_WHAT)
-]
+Rows = Annotated[int, _option("--rows", min=1, help="Rows of the data set.", panel=_WHAT)]
+Thinking = Annotated[str, _option("--thinking", help="off, on (the template's default), or both.", panel=_WHAT)]
 Contexts = Annotated[
-    str | None,
-    typer.Option(
-        "--context", help="Prompt lengths, say 512,2k,32k: a log fills each prompt up.", rich_help_panel=_WHAT
-    ),
+    str | None, _option("--context", help="Prompt lengths, say 512,2k,32k: a log fills each prompt up.", panel=_WHAT)
 ]
 Lengths = Annotated[
-    str | None,
-    typer.Option("--length", help="Answer lengths at most, say 64,256,1k. Default: the workload's.",
-                 rich_help_panel=_WHAT),
-]  # fmt: skip
+    str | None, _option("--length", help="Answer lengths at most, say 64,256,1k. Default: the workload's.", panel=_WHAT)
+]
 ExactLength = Annotated[
-    bool, typer.Option("--exact-length", help="Go on past the end of an answer to the limit.", rich_help_panel=_WHAT)
+    bool, _option("--exact-length", help="Go on past the end of an answer to the limit.", panel=_WHAT)
 ]
 Repeats = Annotated[
-    int | None,
-    typer.Option("--repeats", "-r", min=1, help="Timed passes after the warm-up. Default: 5.", rich_help_panel=_HOW),
+    int | None, _option("--repeats", "-r", min=1, help="Timed passes after the warm-up. Default: 5.", panel=_HOW)
 ]
-Temperature = Annotated[float, typer.Option("--temperature", "--temp", "-t", help="0 = greedy.", rich_help_panel=_HOW)]
-Seed = Annotated[
-    int, typer.Option("--seed", help="Of sampled answers, the same for all methods.", rich_help_panel=_HOW)
-]
+Temperature = Annotated[float, _option("--temperature", "--temp", "-t", help="0 = greedy.", panel=_HOW)]
+Seed = Annotated[int, _option("--seed", help="Of sampled answers, the same for all methods.", panel=_HOW)]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="One conversation a workload, short, 2 repeats.", rich_help_panel=_HOW)
+    bool, _option("--quick", help="One conversation a workload, short, 2 repeats: too few to publish.", panel=_HOW)
 ]
 ReportFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--report",
-        help="Write report.md, .html, .json, CSV and PNG there.",
-        callback=_report_folder,
-        rich_help_panel=_OUTPUT,
+    _option(
+        "--report", help="Write report.html, .md, .json, CSV and SVG there.", callback=_report_folder, panel=_OUTPUT
     ),
 ]
-BlockSizes = Annotated[
-    str | None,
-    typer.Option("--block-sizes", help="Which, say 1,2,4,8. Default: 2 to the drafter's own.", rich_help_panel=_WHAT),
+Json = Annotated[
+    bool, _option("--json", help="The JSON document on a terminal too; elsewhere it is always there.", panel=_OUTPUT)
 ]
-BaseUrl = Annotated[str, typer.Option("--base-url", help="The server, say http://127.0.0.1:8000/v1.")]
+BlockSizes = Annotated[
+    str | None, _option("--block-sizes", help="Which, say 1,2,4,8. Default: 2 to the drafter's own.", panel=_WHAT)
+]
+BaseUrl = Annotated[str, _option("--base-url", help="The server, say http://127.0.0.1:8000, with or without /v1.")]
 ServerModel = Annotated[
-    str | None, typer.Option("--model", "-m", help="The model's name there. Default: the first that it lists.")
+    str | None, _option("--model", "-m", help="The model's name there. Default: the first that it lists.")
 ]
 ApiKey = Annotated[
-    str | None, typer.Option("--api-key", envvar="DFLASH2_API_KEY", help="Sent as a bearer token.", show_envvar=True)
+    str | None,
+    _option("--api-key", envvar="DFLASH2_MLX_API_KEY", help="Sent as a bearer token.", show_envvar=True),
 ]
-Clients = Annotated[str, typer.Option("--clients", "-c", help="Clients at once, level by level.")]
-Requests = Annotated[int, typer.Option("--requests", min=1, help="Requests of every client.")]
-LoadTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.")]
-CheckTokens = Annotated[
-    int, typer.Option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.", rich_help_panel=_HOW)
+Clients = Annotated[str, _option("--clients", "-c", help="Clients at once, level by level.")]
+Requests = Annotated[int, _option("--requests", min=1, help="Requests of every client.")]
+RepeatPrompts = Annotated[
+    bool, _option("--repeat-prompts", help="The same prompts again and again, which a prefix cache answers sooner.")
 ]
-CheckContext = Annotated[
-    int, typer.Option("--context", min=1, help="Prompt tokens of the long prompts.", rich_help_panel=_HOW)
-]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds are tried.", rich_help_panel=_HOW)]
+LoadTokens = Annotated[int, _option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.")]
+CheckTokens = Annotated[int, _option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.", panel=_HOW)]
+CheckContext = Annotated[int, _option("--context", min=1, help="Prompt tokens of the long prompts.", panel=_HOW)]
+Seeds = Annotated[int, _option("--seeds", min=1, help="How many seeds are tried.", panel=_HOW)]
 Margin = Annotated[
     float | None,
-    typer.Option(
+    _option(
         "--margin",
         min=0.0,
         callback=_number,
         help="Lead (logits) up to which another token is rounding. Default: 0.001 for float32 on the CPU, else 0.25.",
-        rich_help_panel=_HOW,
+        panel=_HOW,
     ),
 ]
-Minutes = Annotated[
-    float, typer.Option("--minutes", min=0.01, callback=_number, help="How long.", rich_help_panel=_HOW)
-]
-Before = Annotated[Path, typer.Argument(metavar="A.json", help="stdout or report.json of `bench run`, before.")]
+Minutes = Annotated[float, _option("--minutes", min=0.01, callback=_number, help="How long.", panel=_HOW)]
+Before = Annotated[Path, typer.Argument(metavar="A.json", help="JSON or report.json of `bench run`, before.")]
 After = Annotated[Path, typer.Argument(metavar="B.json", help="The same, after.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 where something got worse.")]
+Strict = Annotated[bool, _option("--strict", help="Exit 1 where something got worse.")]
 
 
 def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:

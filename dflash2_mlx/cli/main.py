@@ -35,8 +35,9 @@ app = typer.Typer(
 )
 for command in (generate, chat, serve, launch, doctor, pull, models, verify, cache):
     app.command()(command)
-for alias, command in {"run": chat, "list": models, "ls": models}.items():
-    app.command(alias, hidden=True)(command)
+app.command("run", hidden=True)(chat)
+app.command("list", hidden=True)(models)
+app.command("ls", hidden=True)(models)
 app.add_typer(bench)
 
 

@@ -1,8 +1,9 @@
-"""What a measurement leaves: what came before Ctrl-C counts, tables go to stderr, the document to stdout. No MLX."""
+"""What a measurement leaves: what came before Ctrl-C counts, tables go to stderr, JSON to programs. No MLX."""
 
-import json
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,20 +36,23 @@ def gathered(found: Iterable[Found]) -> tuple[tuple[Found, ...], bool]:
     return tuple(kept), True
 
 
-def finish(document: "DataclassInstance", report: "Report", folder: Path | None) -> None:
-    """Tables to stderr, the document as the last line of stdout, then files to `folder`, which may fail.
+def finish(document: "DataclassInstance", report: "Report", folder: Path | None, *, json: bool) -> None:
+    """Tables to stderr, then files to `folder`, which may fail.
+
+    The document is the last line of stdout, but on a terminal, which it would push the result out of, only if `json`.
 
     Raises: typer.Exit 130 after a document that is not `complete`; OSError.
     """
     from dflash2_mlx.bench.terminal import show
     from dflash2_mlx.bench.writers import write_report
 
-    out, text = Out(), json.dumps(asdict(document), ensure_ascii=False)
+    out, text = Out(), dumps(asdict(document), ensure_ascii=False)
     complete = getattr(document, "complete", True)
     if not complete:
         report = replace(report, verdict=(_PART, *report.verdict))
     show(report)
-    out.document(text)
+    if json or not sys.stdout.isatty():
+        out.document(text)
     if folder:
         for line in write_report(report, text, folder):
             out.note(f"dflash2-mlx: {line}")

@@ -1,5 +1,6 @@
 """What counts as a change between two runs, and what the machine's noise is allowed to do."""
 
+import io
 import json
 import os
 import random
@@ -163,3 +164,17 @@ def test_the_command_prints_one_document_and_strict_fails_on_worse(cli, tmp_path
     outcome = cli("compare", one, other, "--strict")
     assert outcome.code == 1 and outcome.document["kind"] == "dflash2-mlx bench compare"
     assert cli("compare", other, one, "--strict").code == 0
+
+
+@pytest.mark.parametrize(("words", "told"), [((), False), (("--json",), True)])
+def test_on_a_terminal_the_document_comes_only_where_it_is_asked_for(cli, tmp_path, monkeypatch, words, told):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    one, other = run(tmp_path, "a.json"), run(tmp_path, "b.json")
+    monkeypatch.setattr("sys.stdout", screen)
+    outcome = cli("compare", one, other, *words)
+    assert outcome.code == 0 and "Nothing changed beyond noise" in outcome.err
+    assert bool(screen.getvalue()) == told

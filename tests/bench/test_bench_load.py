@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dflash2_mlx.bench import chat_client
-from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask
+from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask, client_of
 from dflash2_mlx.bench.load import LoadPlan, run_level, summed_up
 
 
@@ -23,7 +23,7 @@ class ChatServer(ThreadingHTTPServer):
     def __init__(self, fault=None, pieces=3):
         super().__init__(("127.0.0.1", 0), Handler)
         self.fault, self.pieces = fault, pieces
-        self.bodies, self.keys, self.now, self.most = [], [], 0, 0
+        self.bodies, self.keys, self.paths, self.now, self.most = [], [], [], 0, 0
         self.lock = threading.Lock()
 
     @property
@@ -51,6 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
+        self.server.paths.append(self.path)
         if self.server.fault == "key":
             self._json(401, {"error": {"message": "no\x1b[31m key"}})
             return
@@ -70,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         server = self.server
         server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        server.paths.append(self.path)
         server.keys.append(self.headers.get("Authorization"))
         with server.lock:
             server.now += 1
@@ -139,7 +141,8 @@ def serve():
 
 
 def one(server, **settings):
-    return ask(Endpoint(server.url, "some-model", **settings), {"stream": True})
+    with client_of(Endpoint(server.url, "some-model", **settings)) as client:
+        return ask(client, {"stream": True})
 
 
 def test_a_reply_counts_the_servers_tokens_and_the_gaps_between_pieces_of_text(serve):
@@ -232,7 +235,8 @@ def heeds_ctrl_c():
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_reply():
-    assert "refused" in ask(Endpoint("http://127.0.0.1:9/v1", "m"), {}).error
+    with client_of(Endpoint("http://127.0.0.1:9/v1", "m")) as client:
+        assert "refused" in ask(client, {}).error
 
 
 def test_a_level_runs_its_clients_at_once_and_sends_what_was_asked_for(serve):
@@ -241,8 +245,31 @@ def test_a_level_runs_its_clients_at_once_and_sends_what_was_asked_for(serve):
     level = run_level(plan, 3)
     assert (level.clients, level.requests, level.failed, level.tokens) == (3, 6, 0, 96)
     assert server.most > 1 and set(server.keys) == {"Bearer key"}
-    assert {body["messages"][0]["content"] for body in server.bodies} == {"one", "two"}
+    asked = [body["messages"][0]["content"] for body in server.bodies]
+    assert {words.split("] ")[1] for words in asked} == {"one", "two"} and len(set(asked)) == 6, "no prompt twice"
     assert all(body["max_tokens"] == 17 and body["stream_options"] == {"include_usage": True} for body in server.bodies)
+
+
+def test_prompts_are_repeated_only_where_that_is_asked_for(serve):
+    server = serve()
+    run_level(LoadPlan(Endpoint(server.url, "some-model"), ["one"], 17, 2, 0.5, repeat_prompts=True), 2)
+    assert [body["messages"][0]["content"] for body in server.bodies] == ["one"] * 4
+
+
+@pytest.mark.parametrize("form", ["/v1", "/v1/", "", "/"])
+def test_the_server_is_named_with_or_without_v1_and_the_key_is_the_servers_own(serve, cli, monkeypatch, form):
+    server = serve()
+    monkeypatch.setenv("DFLASH2_MLX_API_KEY", "secret")
+    outcome = cli("load", "--base-url", server.url.removesuffix("/v1") + form, "--clients", "1", "--requests", 1)
+    assert outcome.code == 0, outcome.err
+    assert set(server.paths) == {"/v1/models", "/v1/chat/completions"} and set(server.keys) == {"Bearer secret"}
+
+
+def test_the_share_of_the_prompt_that_was_cached_is_told_where_the_server_says_it():
+    def reply(cached):
+        return Reply(0.2, 1.2, (0.5,), 11, None, 20, cached)
+
+    assert summed_up(1, [reply(5), reply(15)], 2.0).cached == 0.5 and summed_up(1, [reply(None)], 2.0).cached is None
 
 
 def test_failed_requests_count_as_errors_and_nowhere_else():

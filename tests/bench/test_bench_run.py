@@ -101,17 +101,19 @@ def verdict_of(clock, plain, drafted, **settings):
 
 
 def test_the_verdict_says_faster_and_where(clock, plain, drafted):
-    lines = verdict_of(clock, plain, drafted)
-    assert lines[0].startswith("DFlash 2 is faster than plain decoding here: 3.50x, the median of 1 workloads")
+    lines = verdict_of(clock, plain, drafted, repeats=5)
+    assert lines[0] == (
+        "DFlash 2 is faster than plain decoding here: 1.62x over the whole answer, 3.50x after its first token (chat)."
+    )
     assert (
-        "Faster: chat 3.50x." in lines and "The text was the same with and without drafting in every answer." in lines
+        "Faster: chat 1.62x." in lines and "The text was the same with and without drafting in every answer." in lines
     )
 
 
 def test_a_slower_pair_is_called_slower_with_the_cost_of_a_round_and_advice(clock, plain, drafted):
     drafted.step_s = 0.4
-    lines = verdict_of(clock, plain, drafted)
-    assert "SLOWER than plain decoding" in lines[0] and "Slower: chat 0.87x." in lines
+    lines = verdict_of(clock, plain, drafted, repeats=5)
+    assert "SLOWER than plain decoding" in lines[0] and "Slower: chat 0.76x." in lines
     assert "commits 3.50 tokens per round, but a round costs 4.0 plain steps" in lines[-1] and "--no-draft" in lines[-1]
 
 
@@ -143,6 +145,7 @@ def test_a_report_has_every_section_that_has_something_to_show(clock, plain, dra
     assert [section.key for section in report.sections] == [
         "speed",
         "latency",
+        "gaps",
         "acceptance",
         "length",
         "turns",
@@ -153,3 +156,24 @@ def test_a_report_has_every_section_that_has_something_to_show(clock, plain, dra
 
 def test_a_single_repeat_is_called_what_it_is(clock, plain, drafted):
     assert any("measured once" in line for line in verdict_of(clock, plain, drafted, repeats=1))
+
+
+def test_two_repeats_are_told_to_be_too_few(clock, plain, drafted):
+    assert "Looks faster: chat 1.62x." in verdict_of(clock, plain, drafted, repeats=2)
+    settings = Settings(2, 0.0, None, None, "coupled", True, "none")
+    group = run(clock, plain, drafted, repeats=2)
+    report = run_report(RunDocument(KIND, VERSION, describe(None), settings, (group,)))
+    assert "too few" in report.warning and report.warning in page(report)
+    settled = replace(settings, repeats=5, quick=False)
+    assert not run_report(RunDocument(KIND, VERSION, describe(None), settled, (group,))).warning
+
+
+def test_the_headline_has_the_whole_answer_first_and_the_machine(clock, plain, drafted):
+    settings = Settings(3, 0.0, None, None, "coupled", False, "none")
+    report = run_report(RunDocument(KIND, VERSION, describe(None), settings, (run(clock, plain, drafted),)))
+    assert [value for value, _ in report.figures] == ["1.62x", "3.50x", "1 of 1"]
+    assert describe(None).chip in report.about and "3 repeats" in report.about
+    assert [chart.title for chart in report.sections[0].charts] == [
+        "Times plain decoding: right of the line drafting is faster, red is slower",
+        "Rate after the first token",
+    ]

@@ -92,12 +92,12 @@ def test_a_text_that_ends_before_has_no_margin(pair):
 
 
 def test_another_seed_on_the_drafted_side_is_called_a_fault_in_nearly_every_answer(pair):
-    """The planted fault. At temperature 1.5 a right answer never looks so; of 8 wrong ones 1 may by chance."""
+    """The planted fault. At temperature 1.5 a right answer never looks so; of 6 wrong ones 1 may by chance."""
     judge, drafted = judge_of(pair, describe(pair)), method(pair, "dflash2", Width(5)).open()
     found = []
-    for seed in range(8):
+    for seed in range(6):
         asked = request(STORY, 4, temperature=1.5, seed=seed)
         plain = measure(Session(pair), replace(asked, engine=replace(asked.engine, block_size=1)))
         planted = replace(asked, sampling=replace(asked.sampling, seed=seed + 100))
         found.append(judge.of(asked, plain, measure(drafted, planted)).kind)
-    assert found.count("fault") >= 7, found
+    assert found.count("fault") >= 5, found

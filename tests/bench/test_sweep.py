@@ -1,9 +1,11 @@
 """The cost model of block sizes."""
 
+from dataclasses import replace
+
 import pytest
 
 from dflash2_mlx.bench.numbers import spread
-from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, best_of, cost_of, plain_step, reasons
+from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, as_good_of, best_of, cost_of, plain_step, reasons
 from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Round
@@ -60,7 +62,18 @@ def test_plain_decoding_is_best_where_no_block_beats_it():
 
 
 def document(*widths):
-    return SweepDocument("", 1, None, (), 3, 0.1, widths, best_of(widths), True)
+    return SweepDocument("", 1, None, (), 3, 0.1, widths, best_of(widths), as_good_of(widths), True)
+
+
+def test_block_sizes_that_noise_does_not_tell_apart_are_named_together():
+    def noisy(rows, *samples):
+        return replace(width(rows, 1.0), measured=spread(samples))
+
+    widths = (noisy(5, 1.4, 1.5, 1.4), noisy(6, 1.8, 1.9, 1.7), noisy(7, 1.7, 2.0, 1.9), noisy(8, 1.9, 1.8, 1.8))
+    assert as_good_of(widths) == (6, 7, 8)
+    assert reasons(document(*widths))[0].startswith("Best block size: 6 to 8, within noise; 7 rows: 1.90x plain")
+    assert as_good_of((noisy(2, 1.0, 1.0), noisy(3, 1.5, 1.5), noisy(8, 1.5, 1.5))) == (3, 8)
+    assert reasons(document(noisy(3, 1.5), noisy(5, 1.0), noisy(8, 1.5)))[0].startswith("Best block size: 3, 8, within")
 
 
 def test_the_reason_names_what_a_row_more_brings_and_costs():
