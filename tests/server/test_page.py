@@ -228,6 +228,7 @@ def test_on_a_phone_all_can_be_touched_and_no_number_is_broken(visit, session):
     for opened in ("panel", "list"):
         assert page.run(small) == []
         page.click(f"#{opened}")
+        assert page.run("talk.inert && ask.inert"), "what is covered is reached by the Tab key"
     assert page.run(small) == []
     page.click("#list")
     page.size(1200, 800)

@@ -95,6 +95,8 @@ CASES = {
         )
         + "<p>c</p>"
     ),
+    "a|b\n-|-\n`c|d`\n`e|f`|": table("<th>a</th><th>b</th>", "<td>`c</td><td>d`</td>", "<td>`e</td><td>f`</td>"),
+    "a|b|c\n-|-|-\n`c|d`": table("<th>a</th><th>b</th><th>c</th>", "<td><code>c|d</code></td><td></td><td></td>"),
     "|`a\\|b`|\n|-|": table("<th><code>a|b</code></th>"),
     "a | b\nno table": "<p>a | b<br>no table</p>",
     # emphasis

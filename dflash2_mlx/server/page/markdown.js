@@ -201,10 +201,10 @@ function table(lines, start) {
   return [`<div class="wide" tabindex="0"><table>${row(names, "th")}${rows.join("")}</table></div>`, end];
 }
 
-// A row's cells. A pipe inside code splits only where the row would have too few cells otherwise.
+// A row's cells. A pipe inside code splits only where the row has as many cells as it should because of it.
 function cells(line, count) {
   const inside = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
   const split = (text) => text.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
   const whole = split(inside.replace(/(?<!`)(`+)(?!`)(.*?[^`])\1(?!`)/g, (code) => code.replace(/(?<!\\)\|/g, "\\|")));
-  return count === undefined || whole.length >= count ? whole : split(inside);
+  return whole.length !== count && split(inside).length === count ? split(inside) : whole;
 }
