@@ -25,7 +25,6 @@ PATIENCE_S = 60
 SAMPLE = """## A sample of everything
 
 Some **bold**, some *emphasis*, `code` and a [link](https://example.org/a_(b)).
-
 | Model | Context | Weights | Plain tok/s | Drafted tok/s |
 |---|--:|--:|--:|--:|
 | a target of 27B at 4 bits | 262,144 | 15.1 GB | 18.25 | 46.50 |
@@ -37,7 +36,6 @@ Some **bold**, some *emphasis*, `code` and a [link](https://example.org/a_(b)).
        return f"Hello, {name}" * 2
    ```
 2. Second
-   - nested
 
 > A quote, and in it
 > ```sh

@@ -2,9 +2,11 @@
 
 import pytest
 
-from asking import CHAT, USER
+from asking import CHAT, USER, Client
 from dflash2_mlx.events import Round
 from dflash2_mlx.server.openai.drafted import DraftedText
+from dflash2_mlx.server.settings import ServeSettings
+from live import demo_state
 
 ASKED = {"messages": USER, "stream_options": {"include_drafted": True}}
 
@@ -72,3 +74,19 @@ def test_a_request_may_ask_for_plain_decoding(client, session):
     for speculate, block in ((None, None), (True, None), (False, 1)):
         assert client.chat(speculate=speculate).status_code == 200
         assert session.requests[-1].engine.block_size == block
+
+
+@pytest.mark.slow
+def test_the_bundled_pair_says_the_same_drafted_and_plain_and_every_character_has_its_mark():
+    asked = {**ASKED, "temperature": 0, "stream_options": {"include_drafted": True, "include_usage": True}}
+    with demo_state(ServeSettings()) as state:
+        drafted, plain = (Client(state).stream(CHAT, {**asked, "speculate": word}) for word in (True, False))
+    texts = []
+    for events in (drafted, plain):
+        rounds = [chunk["round"] for _, chunk in events if "round" in chunk]
+        deltas = [choice["delta"] for _, chunk in events for choice in chunk["choices"]]
+        text = "".join(delta.get("reasoning_content", "") + delta.get("content", "") for delta in deltas)
+        assert "".join(piece for done in rounds for piece, _ in done["pieces"]) == text
+        texts.append((text, sum(done["accepted"] for done in rounds), events[-1][1]["dflash"]["mode"]))
+    (text, accepted, mode), (same, none, plain_mode) = texts
+    assert text == same and accepted > 0 and none == 0 and (mode, plain_mode) == ("drafted", "plain")

@@ -184,9 +184,9 @@ def test_without_a_key_it_says_so_and_offers_to_ask_again(visit, session):
 
 
 def test_a_server_that_does_not_draft_says_why(visit, monkeypatch):
-    drafting = scripted.served
+    drafting = scripted.model
     monkeypatch.setattr(
-        scripted, "served", lambda *args: replace(drafting(*args), speculation_off="no drafter is known")
+        scripted, "model", lambda *args: replace(drafting(*args), speculation_off="no drafter is known")
     )
     page = visit()
     page.wait("document.querySelector('#server dl')")
@@ -228,6 +228,7 @@ def test_on_a_phone_all_can_be_touched_and_no_number_is_broken(visit, session):
     for opened in ("panel", "list"):
         assert page.run(small) == []
         page.click(f"#{opened}")
+        assert page.run("talk.inert && ask.inert"), "what is covered is reached by the Tab key"
     assert page.run(small) == []
     page.click("#list")
     page.size(1200, 800)
@@ -257,7 +258,7 @@ def test_every_control_has_a_name_and_is_reached_by_the_tab_key(visit):
 
 def test_a_model_that_loads_is_told_and_then_it_answers(browser, session):
     loaded = threading.Event()
-    worker = Worker(lambda: loaded.wait(20) and Engine(session, scripted.served(session.tokenizer)))
+    worker = Worker(lambda: loaded.wait(20) and Engine(session, scripted.model(session.tokenizer)))
     worker.start()
     state = ServerState(worker, ServeSettings())
     session.text = SAID

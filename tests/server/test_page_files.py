@@ -14,8 +14,10 @@ FILES = sorted((Path(page.__file__).parent / "page").iterdir())
 
 def test_the_page_lists_every_route(client):
     text = client.get("/").text
-    for route in client.app.routes:
-        assert route.path == "/" or "{" in route.path or f" {route.path}<" in text, route.path
+    paths = {route.path for route in client.app.routes}
+    named = {path for path in paths if f"/v1{path}" not in paths and not path.startswith("/v1/v1/")}  # one name each
+    for path in named - {"/"}:
+        assert "{" in path or f" {path}<" in text, path
 
 
 def test_the_page_asks_nothing_of_other_hosts_and_runs_its_own_files_only(client):

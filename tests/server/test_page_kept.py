@@ -49,6 +49,7 @@ def test_a_reload_brings_the_conversation_and_the_settings_back(page, session):
     assert -1 not in places and places == sorted(places)
 
 
+@pytest.mark.slow
 def test_what_had_come_of_an_answer_survives_a_reload(page, session):
     session.text, session.pace_s = THOUGHT + "word " * 2000, 0.01
     ask(page, "Count")
@@ -58,6 +59,7 @@ def test_what_had_come_of_an_answer_survives_a_reload(page, session):
     assert page.run("$('stop').hidden")
 
 
+@pytest.mark.slow
 def test_conversations_are_listed_opened_renamed_and_deleted(page):
     answered(page, "first of all")
     page.click("#new")
@@ -79,6 +81,7 @@ def test_conversations_are_listed_opened_renamed_and_deleted(page):
     assert page.run(TITLES) == [] and page.run(SAID) == []
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come_back(page, session):
     session.text, session.pace_s = THOUGHT + "word " * 2000, 0.01
     ask(page, "Count")
@@ -88,6 +91,7 @@ def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come_back(
     assert page.run(TITLES) == [] and page.run("$('send').hidden") is False
 
 
+@pytest.mark.slow
 def test_storage_that_is_full_or_was_written_by_others_is_no_fault(page):
     page.run("localStorage.setItem('dflash2-mlx chat x', '{'); localStorage.setItem('dflash2-mlx settings', '[')")
     page.run("localStorage.setItem('filler', 'x'.repeat(5 * 2 ** 20 - 200))")
@@ -118,6 +122,7 @@ def test_an_earlier_message_can_be_edited_and_the_conversation_goes_on_from_ther
     assert "another second" not in prompt(session)
 
 
+@pytest.mark.slow
 def test_an_edit_that_is_cancelled_changes_nothing(page, session):
     answered(page, "first")
     page.run("document.querySelector('.user button').click()")
@@ -149,6 +154,7 @@ def test_drafted_tokens_are_coloured_where_the_reader_asks_and_after_a_reload(pa
     assert page.run(COLOURED) == []
 
 
+@pytest.mark.slow
 def test_the_rate_is_told_while_an_answer_comes(page, session):
     session.text, session.pace_s = THOUGHT + "word " * 2000, 0.01
     ask(page, "Count")
@@ -157,6 +163,7 @@ def test_the_rate_is_told_while_an_answer_comes(page, session):
     page.wait("!document.querySelector('.answer.busy')")
 
 
+@pytest.mark.slow
 def test_the_factor_over_plain_is_told_once_it_was_measured(page, session):
     session.pace_s = 0.002
     answered(page, "Good day")

@@ -192,8 +192,14 @@ function buttons() {
   $("send").hidden = Boolean(current);
   $("stop").hidden = !current;
 }
+// On a phone the panel and the list cover the conversation: then it cannot be reached by the Tab key either.
+const narrow = matchMedia("(max-width: 860px)");
+const cover = () => ($("talk").inert = $("ask").inert = narrow.matches && (isShown("panel") || isShown("chats")));
+narrow.onchange = cover;
+
 function toggle(button, name, on, words) {
   document.body.classList.toggle(name, on);
+  cover();
   button.setAttribute("aria-expanded", on);
   button.textContent = on ? "Close" : words;
 }

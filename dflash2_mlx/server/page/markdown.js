@@ -61,6 +61,9 @@ function first(kinds, make) {
 // Whether `line` begins a block that ends a paragraph.
 const begins = (line) => [FENCE, HEADING, RULE, QUOTE].some((pattern) => pattern.test(line)) || Boolean(itemOf(line));
 
+// `line` as the going on of a paragraph, which it cannot underline from outside.
+const lazily = (line) => line.trim().replace(/^=/, "\\=");
+
 function columns(line) {
   let count = 0;
   for (const character of line) {
@@ -126,7 +129,7 @@ function quote(lines, start) {
     const line = lines[end], marked = QUOTE.test(line);
     const lazy = !marked && line.trim() && inside.at(-1).trim() && !begins(line) && !begins(inside.at(-1));
     if (!marked && !lazy) break;
-    inside.push(line.replace(QUOTE, ""));
+    inside.push(marked ? line.replace(QUOTE, "") : lazily(line));
   }
   return [`<blockquote>${parsed(inside).join("")}</blockquote>`, end];
 }
@@ -166,7 +169,7 @@ function itemBody(lines, start, item) {
     const inside = columns(line) >= item.width || (inner && inner.indent >= item.indent + 2);
     const lazy = fenced || (!begins(line) && body.at(-1).trim() && !begins(body.at(-1).replace(ITEM, "")));
     if (!blank && !inside && !lazy) break;
-    body.push(blank ? line.slice(item.width) : inside || fenced ? dedented(line, item.width) : line.trim());
+    body.push(blank ? line.slice(item.width) : inside || fenced ? dedented(line, item.width) : lazily(line));
     if (!fenced) fenced = body.at(-1).match(FENCE)?.[2];
     else if (closes(fenced, line)) fenced = undefined;
   }
@@ -198,10 +201,10 @@ function table(lines, start) {
   return [`<div class="wide" tabindex="0"><table>${row(names, "th")}${rows.join("")}</table></div>`, end];
 }
 
-// A row's cells. A pipe inside code splits only where the row would have too few cells otherwise.
+// A row's cells. A pipe inside code splits only where the row has as many cells as it should because of it.
 function cells(line, count) {
   const inside = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
   const split = (text) => text.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
   const whole = split(inside.replace(/(?<!`)(`+)(?!`)(.*?[^`])\1(?!`)/g, (code) => code.replace(/(?<!\\)\|/g, "\\|")));
-  return count === undefined || whole.length >= count ? whole : split(inside);
+  return whole.length !== count && split(inside).length === count ? split(inside) : whole;
 }

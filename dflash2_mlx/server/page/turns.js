@@ -133,7 +133,7 @@ function rates(rate, model) {
 function live(turn, passed) {
   if (!turn.content && !turn.reasoning) return [`Waiting for the first token, ${passed.toFixed(1)} s`];
   const { first, latest, tokens, drafted, accepted } = turn.live ?? {}, span = (latest - first) / 1000;
-  if (!(span > SETTLED_S)) return [`Answering, ${passed.toFixed(1)} s`];
+  if (!(span > SETTLED_S)) return [turn.content ? `Answering, ${passed.toFixed(1)} s` : "\u00a0"];
   const kept = drafted ? [`${percent(accepted / drafted)} of drafts accepted`] : [];
   return [...rates(tokens / span, turn.model), ...kept, `${passed.toFixed(1)} s`];
 }
