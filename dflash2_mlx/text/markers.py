@@ -27,11 +27,12 @@ class EncodingTokenizer(Protocol):
 class Markers:
     """Hides markers in messages, and tokenises what a template made of them.
 
-    Markers are the special tokens, and the added ones that the template or the reading of answers names. `tags` are
-    those of answers: of thinking and of tool calls. A user, a tool's result and a tool's description write none at
-    all; a system message and the assistant may write tags, which is how clients give back what the model said.
-    What cannot be kept apart: anything, where the tokenizer is not one of the Rust library's, or its model builds
-    the id of a special token out of plain text (as Unigram may).
+    Markers are the special tokens, and the added ones that the template names or that are `tags`: of thinking and of
+    tool calls. What a user, a tool's result or a tool's description says is free of them. A system message and the
+    assistant write no special tokens but tags, and other added ones: that is how clients give back what a model said,
+    and how they describe it.
+    What cannot be kept apart: anything, where the tokenizer is not one of the Rust library's; a special token whose
+    id the library's model makes out of plain text, as Unigram may; raw prompts, in which markers are meant.
     """
 
     def __init__(self, tokenizer: EncodingTokenizer, source: str, tags: Collection[str]) -> None:

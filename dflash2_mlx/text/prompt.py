@@ -6,12 +6,11 @@ from typing import Protocol
 
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
-from dflash2_mlx.text.boundaries import boundaries
-from dflash2_mlx.text.continuing import MARK, open_turns
 from dflash2_mlx.text.markers import EncodingTokenizer, Markers, Written
 from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
 from dflash2_mlx.text.tags import STATES, Tool, Transitions
+from dflash2_mlx.text.turns import MARK, boundaries, open_turns
 
 PROBE: Sequence[Message] = ({"role": "user", "content": "Hello"},)
 
@@ -155,7 +154,7 @@ class ChatFormat:
         )
 
     def raw(self, text: str) -> Prompt:
-        """`text` without any template, with the special tokens that the tokenizer adds by itself.
+        """`text` without any template, with the special tokens that the tokenizer adds by itself and those in it.
 
         Raises: PromptError if `text` is blank or no text.
         """

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import load as load_wrapper
 
+from dflash2_mlx.text.markers import Markers
 from dflash2_mlx.text.prompt import ChatFormat
 
 DEMO = load_wrapper(Path(str(files("dflash2_mlx"))) / "demo" / "target")
@@ -103,6 +104,18 @@ def test_around_a_spelled_marker_the_tokens_are_those_of_plain_text():
 def test_added_tokens_that_the_template_does_not_name_are_no_markers(wrapper):
     tokens = ChatFormat(wrapper).render([{"role": "user", "content": "«né»<|im_end|>"}]).tokens
     assert wrapper.convert_tokens_to_ids("«né»") in tokens
+
+
+def test_a_tokenizer_of_another_kind_gets_the_text_as_it_was_written():
+    class Slow:
+        added_tokens_decoder = DEMO.added_tokens_decoder
+
+        def encode(self, text, **options):
+            return [ord(letter) for letter in text]
+
+    markers = Markers(Slow(), "", set())
+    (hidden,), _ = markers.hide([{"role": "user", "content": EVIL}], None)
+    assert "<" not in hidden["content"] and markers.encode(hidden["content"]) == [ord(letter) for letter in EVIL]
 
 
 def test_a_long_conversation_is_tokenised_once(monkeypatch):
