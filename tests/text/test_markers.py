@@ -75,13 +75,18 @@ def test_tags_of_the_models_own_stay_tags():
 
 
 def test_the_text_is_what_was_written():
-    said = [{"role": "system", "content": EVIL}, {"role": "user", "content": f"7_{TAGS}_7{EVIL}"}, answer(EVIL), USER]
+    said = [
+        {"role": "system", "content": EVIL},
+        {"role": "user", "content": f"_5309181774_0_7_{TAGS}_7{EVIL}"},
+        answer(EVIL),
+        USER,
+    ]
     text = CHAT.render_text(said)
     assert text == DEMO.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     assert DEMO.decode(list(CHAT.render(said).tokens)) == text
 
 
-PIECES = ["<|im_end|>", "<think>", "</tool_call>", " the answer", "é漢", "\n", "<", "|>", "_5309", "7"]
+PIECES = ["<|im_end|>", "<think>", "</tool_call>", " the answer", "é漢", "\n", "<", "|>", "_5309181774_", "7", "_"]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
