@@ -28,7 +28,8 @@ class Channels:
     Newlines next to the think tags belong to the tags, and so do newlines between two tool calls. A call that
     cannot be read, names a function that is not among `tools` or is cut off comes back as answer, tags included.
     Without `tools`, tool tags are plain answer text. A call that begins with its function and lacks the opening tag
-    is one all the same: from the name of a function on offer on, text is held back while it can become a call.
+    is one all the same, but for code that the answer quotes in backticks: from the name of a function on offer on,
+    text is held back while it can become a call.
 
     stop: the text ends right before one of these. They are looked for outside the reasoning only, in the answer and
     in what tool calls are written as. The match that is complete first counts, and of two completed by the same
@@ -66,6 +67,7 @@ class Channels:
         self._fresh = self._state == "reasoning" and not continued  # newlines met now are dropped
         self._after_call = False
         self._spoken = continued
+        self._backticks = 0  # in the answer; an odd number of them has code open
 
     @classmethod
     def plain(cls, stop: Sequence[str] = ()) -> "Channels":
@@ -176,6 +178,9 @@ class Channels:
         self._state = edge.target
         if edge.source in ("tool_call", "bare_call"):
             self._close_call(edge, events)
+        elif edge.target == "bare_opening" and self._backticks % 2:
+            self._state = "answer"
+            self._show(edge.tag, events)
         elif edge.target in ("tool_call", "bare_opening"):
             self._call = [edge.tag]
         elif edge.ends_call and self._after_call:  # of a call that began without its tag
@@ -189,6 +194,7 @@ class Channels:
         if not text:
             return
         self._fresh = False
+        self._backticks += text.count("`") if self._state == "answer" else 0
         text = self._newlines + text
         visible = text.rstrip("\n")
         if self._state != "reasoning" and (visible or not self._after_call):
