@@ -1,6 +1,7 @@
 """Splits text into reasoning, answer and tool calls, and ends it at a stop string. Knows strings, nothing of tokens."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from dflash2_mlx.config import stop_strings
 from dflash2_mlx.events import Channel, Delta, ToolCall
@@ -27,7 +28,8 @@ class Channels:
     Newlines next to the think tags belong to the tags, and so do newlines between two tool calls. A call that
     cannot be read, names a function that is not among `tools` or is cut off comes back as answer, tags included.
     Without `tools`, tool tags are plain answer text. A call that begins with its function and lacks the opening tag
-    is one all the same: from the name of a function on offer on, text is held back while it can become a call.
+    is one all the same, but for code that the answer quotes in backticks: from the name of a function on offer on,
+    text is held back while it can become a call.
 
     stop: the text ends right before one of these. They are looked for outside the reasoning only, in the answer and
     in what tool calls are written as. The match that is complete first counts, and of two completed by the same
@@ -52,7 +54,10 @@ class Channels:
         self._bare = tool_names(self._tools) if calls and names_functions(self._parser) else frozenset[str]()
         self._grammar = grammar(tokenizer, start, calls=calls, bare=bool(self._bare), continued=continued)
         self._state: State = self._grammar.initial
-        self._stop = stop_strings(stop)
+        stops, states = stop_strings(stop), get_args(State)
+        self._edges = {state: self._grammar.leaving(state) for state in states}
+        self._stops = {state: () if state in ("reasoning", "header") else stops for state in states}
+        self._strings = {state: (*{*self._edges[state], *self._stops[state]},) for state in states}
         self.stopped: str | None = None  # the stop string that ended the text
         self._endless_call = not tokenizer.tool_call_end  # such a call runs to the end of the output
         self._buffer = ""  # may be the beginning of a tag
@@ -62,6 +67,7 @@ class Channels:
         self._fresh = self._state == "reasoning" and not continued  # newlines met now are dropped
         self._after_call = False
         self._spoken = continued
+        self._backticks = 0  # in the answer; an odd number of them has code open
 
     @classmethod
     def plain(cls, stop: Sequence[str] = ()) -> "Channels":
@@ -117,23 +123,21 @@ class Channels:
             return self._open()
         if self._state == "bare_opening":
             return self._open_bare_call(events)
-        edges = self._grammar.leaving(self._state)
-        stop = () if self._state in ("reasoning", "header") else self._stop
-        strings = {*edges, *stop}
+        state, strings = self._state, self._strings[self._state]
         match = _first_match(self._buffer, strings)
         start, tag = match or (len(self._buffer) - _held_back(self._buffer, strings), "")
         text, self._buffer = self._buffer[:start], self._buffer[start + len(tag) :]
         self._take(text, events)
-        if tag in stop:
+        if tag in self._stops[state]:
             self.stopped, self._buffer = tag, ""
         elif tag:
-            self._cross(edges[tag], events)
+            self._cross(self._edges[state][tag], events)
         return bool(tag) and self.stopped is None
 
     def _open(self) -> bool:
         """Decide whether the output begins with a think tag; False while that is open."""
         visible = self._buffer.lstrip()
-        for tag, edge in self._grammar.leaving("opening").items():
+        for tag, edge in self._edges["opening"].items():
             if visible.startswith(tag):
                 self._buffer, self._state, self._fresh = visible[len(tag) :], edge.target, True
                 return True
@@ -174,6 +178,9 @@ class Channels:
         self._state = edge.target
         if edge.source in ("tool_call", "bare_call"):
             self._close_call(edge, events)
+        elif edge.target == "bare_opening" and self._backticks % 2:
+            self._state = "answer"
+            self._show(edge.tag, events)
         elif edge.target in ("tool_call", "bare_opening"):
             self._call = [edge.tag]
         elif edge.ends_call and self._after_call:  # of a call that began without its tag
@@ -187,6 +194,7 @@ class Channels:
         if not text:
             return
         self._fresh = False
+        self._backticks += text.count("`") if self._state == "answer" else 0
         text = self._newlines + text
         visible = text.rstrip("\n")
         if self._state != "reasoning" and (visible or not self._after_call):
@@ -223,17 +231,14 @@ class Channels:
         self._show(raw, events)
 
 
-def _first_match(text: str, strings: Collection[str]) -> tuple[int, str] | None:
+def _first_match(text: str, strings: Sequence[str]) -> tuple[int, str] | None:
     """Where a match starts, and its string: the match that ends first; of two that end together, the longer."""
     found = [(at + len(string), at, string) for string in strings if (at := text.find(string)) >= 0]
     return min(found)[1:] if found else None
 
 
-def _held_back(text: str, strings: Collection[str]) -> int:
+def _held_back(text: str, strings: Sequence[str]) -> int:
     """Length of the longest end of `text`, which holds no match, that more text could turn into one."""
-    longest = max((len(string) for string in strings), default=0)
-    for length in range(min(longest - 1, len(text)), 0, -1):
-        tail = text[-length:]
-        if any(string.startswith(tail) for string in strings):
-            return length
-    return 0
+    longest = max(map(len, strings), default=0)
+    tails = (text[-length:] for length in range(min(longest - 1, len(text)), 0, -1))
+    return next((len(tail) for tail in tails for string in strings if string.startswith(tail)), 0)

@@ -12,7 +12,8 @@ from typing import Protocol, cast
 from dflash2_mlx.text.messages import Message
 from dflash2_mlx.text.tags import AddedToken, Tool
 
-_HIDDEN = re.compile("_5309181774_([0-9]+)_")  # nothing in it that a template would change the case of, or escape
+_STAND_IN = "_5309181774_"  # nothing that a template would change the case of, or escape
+_HIDDEN = re.compile(f"{_STAND_IN}([0-9]+)_")
 
 
 class EncodingTokenizer(Protocol):
@@ -27,11 +28,12 @@ class EncodingTokenizer(Protocol):
 class Markers:
     """Hides markers in messages, and tokenises what a template made of them.
 
-    Markers are the special tokens, and the added ones that the template or the reading of answers names. `tags` are
-    those of answers: of thinking and of tool calls. A user, a tool's result and a tool's description write none at
-    all; a system message and the assistant may write tags, which is how clients give back what the model said.
-    What cannot be kept apart: anything, where the tokenizer is not one of the Rust library's, or its model builds
-    the id of a special token out of plain text (as Unigram may).
+    Markers are the special tokens, and the added ones that the template names or that are `tags`: of thinking and of
+    tool calls. What a user, a tool's result or a tool's description says is free of them. A system message and the
+    assistant write no special tokens but tags, and other added ones: that is how clients give back what a model said,
+    and how they describe it.
+    What cannot be kept apart: anything, where the tokenizer is not one of the Rust library's; a special token whose
+    id the library's model makes out of plain text, as Unigram may; raw prompts, in which markers are meant.
     """
 
     def __init__(self, tokenizer: EncodingTokenizer, source: str, tags: Collection[str]) -> None:
@@ -43,9 +45,10 @@ class Markers:
             if added.content.strip() and (added.special or added.content in source or added.content in tags)
         }
         self._ids = frozenset(marks)
-        self._texts = sorted(marks.values(), key=len, reverse=True)
+        self._texts = [*sorted(marks.values(), key=len, reverse=True), _STAND_IN]  # so that it never stands for more
         turns = [added.content for added in self._added.values() if added.special and added.content not in tags]
-        self._any, self._turns = _finder(self._texts), _finder(text for text in self._texts if text in turns)
+        self._markers, self._any = _finder(self._texts[:-1]), _finder(self._texts)
+        self._turns = _finder(text for text in self._texts if text in (*turns, _STAND_IN))
 
     def hide(
         self, messages: Sequence[Message], tools: Sequence[Tool] | None
@@ -66,20 +69,18 @@ class Markers:
         if backend is None:
             return self._tokenizer.encode(self.show(text), add_special_tokens=False)
         whole = backend.encode(text, add_special_tokens=False)
-        found = [number for number, token in enumerate(whole.ids) if token in self._added]
+        added = [(number, *whole.offsets[number]) for number, token in enumerate(whole.ids) if token in self._added]
         ids, first, start = list[int](), 0, 0
-        for number in (*found, len(whole.ids)):
-            end = whole.offsets[number][0] if number < len(whole.ids) else len(text)
+        for number, end, behind in (*added, (len(whole.ids), len(text), 0)):
             stretch = text[start:end]
             ids += _spelled(backend, self.show(stretch)) if _HIDDEN.search(stretch) else whole.ids[first:number]
-            if number < len(whole.ids):
-                ids.append(whole.ids[number])
-                first, start = number + 1, whole.offsets[number][1]
+            ids += whole.ids[number : number + 1]
+            first, start = number + 1, behind
         return ids
 
     def seams(self, text: str, tokens: Sequence[int]) -> list[tuple[int, int]]:
         """Places in `text` and in its `tokens` right behind a marker: up to there, no token depends on what follows."""
-        ends = [found.end() for found in self._any.finditer(text)]
+        ends = [found.end() for found in self._markers.finditer(text)]
         places = [number + 1 for number, token in enumerate(tokens) if token in self._ids]
         return [(0, 0), *zip(ends, places, strict=True)] if len(ends) == len(places) else [(0, 0)]
 
@@ -88,7 +89,7 @@ class Markers:
 
     def _hide(self, value: object, finder: re.Pattern[str]) -> object:
         if isinstance(value, str):
-            return finder.sub(lambda found: f"_5309181774_{self._texts.index(found[0])}_", value)
+            return finder.sub(lambda found: f"{_STAND_IN}{self._texts.index(found[0])}_", value)
         if isinstance(value, Mapping):
             return {self._hide(key, finder): self._hide(item, finder) for key, item in value.items()}
         return [self._hide(item, finder) for item in value] if isinstance(value, list | tuple) else value

@@ -6,34 +6,22 @@ from typing import Protocol
 
 from dflash2_mlx.errors import PromptError, TemplateError
 from dflash2_mlx.events import Channel
-from dflash2_mlx.text.boundaries import boundaries
-from dflash2_mlx.text.continuing import MARK, open_turns
 from dflash2_mlx.text.markers import EncodingTokenizer, Markers, Written
 from dflash2_mlx.text.messages import EMPTY_PROMPT, Message, plain_messages
 from dflash2_mlx.text.reasoning import ReasoningLevels, Settings
-from dflash2_mlx.text.tags import STATES, Tool, Transitions
+from dflash2_mlx.text.tags import STATES, TaggedTokenizer, Tool
+from dflash2_mlx.text.turns import MARK, boundaries, open_turns
 
 PROBE: Sequence[Message] = ({"role": "user", "content": "Hello"},)
 
 
-class TemplateTokenizer(EncodingTokenizer, Protocol):
+class TemplateTokenizer(EncodingTokenizer, TaggedTokenizer, Protocol):
     """What is used of an mlx-lm TokenizerWrapper."""
 
     @property
     def has_chat_template(self) -> bool: ...
     @property
     def chat_template(self) -> object: ...
-    @property
-    def think_start(self) -> str | None: ...
-    @property
-    def think_end(self) -> str | None: ...
-    @property
-    def tool_call_start(self) -> str | None: ...
-    @property
-    def tool_call_end(self) -> str | None: ...
-    @property
-    def response_transitions(self) -> Transitions: ...
-
     # The keywords end in whatever settings a template reads.
     def apply_chat_template(
         self, messages: list[dict[str, object]], /, *, tokenize: bool, **settings: object
@@ -148,14 +136,14 @@ class ChatFormat:
                 if mark and text.endswith(turn.ending):
                     return _Rendered(text, turn.channel, True)
         except Exception as error:  # a template fails as jinja, as Python, or in its own words
-            raise TemplateError(_refusal(error, plain)) from error
+            raise TemplateError(self._markers.show(_refusal(error, plain))) from error
         raise TemplateError(
             "the last message is the assistant's, and this model's chat template does not write its text as it is, "
             "so the answer cannot go on from it. End the messages with a user message."
         )
 
     def raw(self, text: str) -> Prompt:
-        """`text` without any template, with the special tokens that the tokenizer adds by itself.
+        """`text` without any template, with the special tokens that the tokenizer adds by itself and those in it.
 
         Raises: PromptError if `text` is blank or no text.
         """

@@ -48,7 +48,8 @@ class TokenDecoder:
         self._hidden = {
             token for token, added in self._added.items() if added.special and not any(added.content in t for t in tags)
         }
-        self._bytes = _Utf8() if _steps(tokenizer) == ["ByteLevel"] else None
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._bytes = utf8 if _steps(tokenizer) == ["ByteLevel"] else None
         self._window = _Window(tokenizer)
 
     def push(self, token: int) -> str:
@@ -59,11 +60,11 @@ class TokenDecoder:
         if self._bytes is None:
             return self._window.push(token, piece)
         added = self._added.get(token)
-        return self._bytes.push(added.content.encode() if added else _piece_bytes(piece))
+        return self._bytes.decode(added.content.encode() if added else _piece_bytes(piece))
 
     def flush(self) -> str:
         """What is left at the end; an unfinished character becomes U+FFFD."""
-        return self._window.flush() if self._bytes is None else self._bytes.flush()
+        return self._window.flush() if self._bytes is None else self._bytes.decode(b"", True)
 
 
 class TokenBytes:
@@ -134,19 +135,6 @@ class TextPipeline:
         events = self._channels.push(self._decoder.flush())
         append_merged(events, self._channels.flush())
         return events
-
-
-class _Utf8:
-    """Bytes to characters."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, data: bytes) -> str:
-        return self._decoder.decode(data)
-
-    def flush(self) -> str:
-        return self._decoder.decode(b"", True)
 
 
 class _Window:

@@ -120,6 +120,17 @@ def test_an_answer_rendered_otherwise_falls_back_to_the_turn_before_it(pair):
     assert answer.tokens == run(Session(pair), following).tokens
 
 
+def test_an_answer_that_goes_on_is_taken_up_where_it_was_left(demo):
+    session, asked = Session(demo, cache_bytes=PLENTY), {"role": "user", "content": "What can you do?"}
+    said, cached = "You can ask", []
+    for _ in range(2):
+        prompt = demo.chat.render_for_reuse([asked, {"role": "assistant", "content": said}])
+        answer = run(session, prompt, EngineParams(max_tokens=6))
+        assert answer.tokens == run(Session(demo), prompt, EngineParams(max_tokens=6)).tokens
+        said, cached = said + answer.text, [*cached, (answer.summary.cached_tokens, prompt.boundaries[-1])]
+    assert cached[0][0] == 0 and cached[1][0] >= cached[0][1]
+
+
 def test_the_same_prompt_again_gives_the_same_answer_from_its_boundary(pair):
     session, prompt = Session(pair, cache_bytes=PLENTY), Talk().ask(words(1, 30))
     answers = [run(session, prompt) for _ in range(3)]

@@ -168,6 +168,13 @@ def test_the_name_of_a_function_in_a_sentence_hides_no_call_behind_it():
     assert letters(f"<function=f> so: {BARE}", tools=TOOLS) == [answer("<function=f> so: "), call]
 
 
+def test_a_call_that_is_quoted_as_code_is_text():
+    call = ToolCall("f", '{"x": 1}', BARE)
+    for quoted in (f"Write `{BARE}`.", f"Write:\n```xml\n{BARE}\n```\n"):
+        assert letters(quoted, tools=TOOLS) == [answer(quoted)]
+        assert letters(quoted + BARE, tools=TOOLS) == [answer(quoted), call]
+
+
 def test_calls_without_opening_tags_are_for_formats_that_name_functions():
     tags = {"tool_call_start": "<tool_call>", "tool_call_end": "</tool_call>"}
     tokenizer = NoTags(**tags, tool_parser=json_tools.parse_tool_call)
@@ -281,7 +288,7 @@ def test_an_answer_without_the_header_it_should_have_is_not_lost():
 
 
 PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, BARE, "\n", "a", "<", "</", "<tool", " "]
-PIECES += ["<function=", "f>", "<parameter=x>", "</parameter>", "</function>"]
+PIECES += ["<function=", "f>", "<parameter=x>", "</parameter>", "</function>", "`"]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

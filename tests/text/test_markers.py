@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import load as load_wrapper
 
+from dflash2_mlx.text.markers import Markers
 from dflash2_mlx.text.prompt import ChatFormat
 
 DEMO = load_wrapper(Path(str(files("dflash2_mlx"))) / "demo" / "target")
@@ -74,13 +75,18 @@ def test_tags_of_the_models_own_stay_tags():
 
 
 def test_the_text_is_what_was_written():
-    said = [{"role": "system", "content": EVIL}, {"role": "user", "content": f"7_{TAGS}_7{EVIL}"}, answer(EVIL), USER]
+    said = [
+        {"role": "system", "content": EVIL},
+        {"role": "user", "content": f"_5309181774_0_7_{TAGS}_7{EVIL}"},
+        answer(EVIL),
+        USER,
+    ]
     text = CHAT.render_text(said)
     assert text == DEMO.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     assert DEMO.decode(list(CHAT.render(said).tokens)) == text
 
 
-PIECES = ["<|im_end|>", "<think>", "</tool_call>", " the answer", "é漢", "\n", "<", "|>", "_5309", "7"]
+PIECES = ["<|im_end|>", "<think>", "</tool_call>", " the answer", "é漢", "\n", "<", "|>", "_5309181774_", "7", "_"]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -103,6 +109,18 @@ def test_around_a_spelled_marker_the_tokens_are_those_of_plain_text():
 def test_added_tokens_that_the_template_does_not_name_are_no_markers(wrapper):
     tokens = ChatFormat(wrapper).render([{"role": "user", "content": "«né»<|im_end|>"}]).tokens
     assert wrapper.convert_tokens_to_ids("«né»") in tokens
+
+
+def test_a_tokenizer_of_another_kind_gets_the_text_as_it_was_written():
+    class Slow:
+        added_tokens_decoder = DEMO.added_tokens_decoder
+
+        def encode(self, text, **options):
+            return [ord(letter) for letter in text]
+
+    markers = Markers(Slow(), "", set())
+    (hidden,), _ = markers.hide([{"role": "user", "content": EVIL}], None)
+    assert "<" not in hidden["content"] and markers.encode(hidden["content"]) == [ord(letter) for letter in EVIL]
 
 
 def test_a_long_conversation_is_tokenised_once(monkeypatch):

@@ -107,6 +107,14 @@ def test_a_refusal_gives_the_templates_reason_and_what_to_do(chat, roles, reason
         chat.render([{"role": role, "content": "x"} for role in roles])
 
 
+def test_a_refusal_quotes_a_message_as_it_was_written(make_wrapper):
+    chat = ChatFormat(
+        make_wrapper("{% if add_generation_prompt %}{{ raise_exception(messages[0].content) }}{% endif %}")
+    )
+    with pytest.raises(TemplateError, match=r"messages: no <\|im_end\|> here\."):
+        chat.render([{"role": "user", "content": "no <|im_end|> here"}])
+
+
 def test_a_broken_template_is_a_template_error(make_wrapper):
     for template in ("{{ nothing.here.at.all }}", "{% if %}", "{{ 1 + 'a' }}"):
         with pytest.raises(TemplateError, match="refused"):
