@@ -6,7 +6,7 @@ from dflash2_mlx.cli import options
 from dflash2_mlx.cli.models import choose_model
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.config import LoadParams
-from dflash2_mlx.errors import WeightsError
+from dflash2_mlx.errors import WeightsError, printable
 from dflash2_mlx.store.hub import gigabytes
 from dflash2_mlx.store.opening import OpenedModel, open_model
 from dflash2_mlx.store.pairs import target_and_drafter
@@ -45,7 +45,7 @@ def _is_right(model: OpenedModel, out: Out, *, record: bool) -> bool:
     out.note(f"dflash2-mlx: hashing {model.name}")
     checked = note_hashes(model) if record else compare_with_source(model)
     for name, why in checked.wrong.items():
-        out.document(f"{checked.folder / name}: {why}")
+        out.document(printable(f"{checked.folder / name}: {why}"))
     size = gigabytes(sum(file.size or 0 for file in checked.files.values()))
     state = f"{len(checked.wrong)} wrong" if checked.wrong else "all right"
     what = f"{model.place.name}@{model.commit}" if not isinstance(model.place, Path) else str(model.folder)

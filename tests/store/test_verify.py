@@ -3,6 +3,7 @@
 import pytest
 
 from dflash2_mlx.errors import LoadError
+from dflash2_mlx.store.manifest import Manifest, StoredFile, write_manifest
 from folders import find_folder
 
 
@@ -120,3 +121,9 @@ def test_a_broken_folder_and_a_repository_are_not_recorded(cli, pair, pulled):
 
 def test_without_a_pair_what_answers_here_is_verified(cli, cache):
     assert "demo/target" in cli("verify").out
+
+
+def test_a_file_name_that_steers_a_terminal_is_shown_as_escapes(cli, pair):
+    write_manifest(pair[0], Manifest({"\x1b]0;owned\x07.json": StoredFile(3, "00")}))
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 1 and r"\x1b]0;owned\x07.json: missing" in outcome.out and "\x1b" not in outcome.out
