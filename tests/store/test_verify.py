@@ -115,8 +115,9 @@ def test_a_drafters_folder_can_be_recorded_too_and_anew(cli, pair):
 def test_a_broken_folder_and_a_repository_are_not_recorded(cli, pair, pulled):
     (pair[0] / "model.safetensors").write_bytes(b"")
     assert "the file is empty" in cli("verify", "--record", pair[0]).err
-    outcome = cli("verify", "--record", "some/model")
-    assert outcome.code == 1 and "has published hashes" in outcome.err
+    for name in ("some/model", "demo"):
+        outcome = cli("verify", "--record", name)
+        assert outcome.code == 1 and "has published hashes" in outcome.err
 
 
 def test_without_a_pair_what_answers_here_is_verified(cli, cache):
