@@ -39,7 +39,7 @@ def _is_right(model: OpenedModel, out: Out, *, record: bool) -> bool:
     if isinstance(model.place, Path) and not record and not model.manifest:
         if model.fault:
             raise model.fault
-        advice = "" if model.state == "bundled" else f": dflash2-mlx verify --record {model.folder}"
+        advice = "" if model.state == "bundled" else f": dflash2-mlx verify --record {model.typed}"
         out.document(f"{model.folder}: {len(model.weights)} weight files are whole; no hashes are recorded{advice}")
         return True
     out.note(f"dflash2-mlx: hashing {model.name}")

@@ -93,6 +93,11 @@ def test_a_folder_without_hashes_is_whole_and_told_how_to_note_them(cli, pair):
     assert outcome.code == 0 and f"no hashes are recorded: dflash2-mlx verify --record {pair[0]}" in outcome.out
 
 
+def test_the_advice_for_a_folder_with_spaces_can_be_typed(cli, pair):
+    spaced = pair[0].rename(pair[0].parent / "my model")
+    assert f"--record '{spaced}'" in cli("verify", spaced).out
+
+
 def test_a_flipped_bit_in_a_recorded_folder_is_found_and_loads_no_more(cli, pair):
     assert cli("verify", "--record", pair[0]).code == 0 and cli("verify", pair[0]).code == 0
     weights = (pair[0] / "model.safetensors").read_bytes()
