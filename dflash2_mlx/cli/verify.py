@@ -50,4 +50,6 @@ def _is_right(model: OpenedModel, out: Out, *, record: bool) -> bool:
     state = f"{len(checked.wrong)} wrong" if checked.wrong else "all right"
     what = f"{model.place.name}@{model.commit}" if not isinstance(model.place, Path) else str(model.folder)
     out.document(f"{what}: {len(checked.files)} files, {size}, {state} ({checked.source})")
+    if model.fault and not checked.wrong and not (model.manifest and model.manifest.damaged):
+        raise model.fault  # as it was published, and still no model
     return not checked.wrong

@@ -133,3 +133,17 @@ def test_a_file_name_that_steers_a_terminal_is_shown_as_escapes(cli, pair):
     write_manifest(pair[0], Manifest({"\x1b]0;owned\x07.json": StoredFile(3, "00")}))
     outcome = cli("verify", pair[0])
     assert outcome.code == 1 and r"\x1b]0;owned\x07.json: missing" in outcome.out and "\x1b" not in outcome.out
+
+
+def test_files_that_are_as_published_and_yet_no_model_are_not_called_whole(cli, hub, repo, pair):
+    weights, index = (
+        repo.files["model.safetensors"],
+        b'{"weight_map": {"layer.0": "model.safetensors", "x": "zz.safetensors"}}',
+    )
+    hub.add("some/model", {**repo.files, "model.safetensors.index.json": index, "model-2.safetensors": weights})
+    assert cli("pull", "some/model").code == 0
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and "incomplete: zz.safetensors missing" in outcome.err
+    (pair[0] / "model-2.safetensors").write_bytes((pair[0] / "model.safetensors").read_bytes())
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 1 and "stands in model-2.safetensors too" in outcome.err
