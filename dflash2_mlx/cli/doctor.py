@@ -175,7 +175,7 @@ def _notes(examined: Examined, machine: Machine) -> list[str]:
     for model in examined.pair.models:
         if model.is_there and not model.fault and not model.manifest and model.state != "bundled":
             record = "--record " if model.state == "folder" else ""
-            found.append(f"no hashes of {model.name} are noted here: dflash2-mlx verify {record}{model.name}")
+            found.append(f"no hashes of {model.name} are noted here: dflash2-mlx verify {record}{model.typed}")
     return found
 
 

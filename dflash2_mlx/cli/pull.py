@@ -45,8 +45,9 @@ def pull(
         raise UsageError("--draft-bits is about the drafter, which --target-only leaves out. Drop one of them.")
     out, opened = Out(), open_pair(LoadParams(_named(pair), draft_bits=draft_bits))
     if draft_only and opened.drafter is None:
+        name = opened.params.model
         raise LoadError(
-            f"no drafter is known for {pair}. Give the drafter's own repository: dflash2-mlx pull owner/name"
+            f"no drafter is known for {name}. Give the drafter's own repository: dflash2-mlx pull owner/name"
         )
     models = [opened.target] if target_only else list(opened.models)[int(draft_only) :]
     for model in models:
@@ -82,7 +83,7 @@ def _warn_of_memory(opened: OpenedPair, out: Out) -> None:
 
 
 def fetch_all(repositories: Sequence[Repository], out: Out) -> None:
-    """Fetch the repositories, after a look at the room for all of them. Raises: LoadError."""
+    """Fetch the repositories, after a look at the disk for all of them. Raises: LoadError."""
     from dflash2_mlx.store.downloads import check_space, fetch, plan_pull
 
     pulls = [plan_pull(repository) for repository in repositories]

@@ -28,7 +28,7 @@ def load_tokenizer(target: OpenedModel) -> Any:
     except Exception as error:  # transformers raises what it likes; all of it is the folder's fault
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LoadError(f"{target.folder}: no usable tokenizer ({first}). Fetch the model again.") from error
-    if not tokenizer.get_vocab():
+    if not tokenizer.vocab_size:
         raise LoadError(f"{target.folder}: no usable tokenizer (its vocabulary is empty). Fetch the model again.")
     return tokenizer
 

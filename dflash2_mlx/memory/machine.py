@@ -68,12 +68,46 @@ class Machine:
     @property
     def obstacles(self) -> tuple[str, ...]:
         """What makes running impossible here, each with what to do."""
-        return _obstacles(self)
+        unsupported = _unsupported(self)
+        if unsupported:
+            return (unsupported,)
+        found = []
+        if self.mlx_error and _NO_DEVICE in self.mlx_error:  # a Mac's MLX calls Metal available without asking
+            found.append(
+                f"MLX finds no Metal device here ({self.mlx_error}): a virtual machine, or a login without the GPU? "
+                "Run it on the Mac itself, logged in as a user."
+            )
+        elif self.mlx_error:
+            wanted = "mlx mlx-metal" if self.system == _MAC else '"mlx[cpu]"'
+            found.append(
+                f"MLX cannot be loaded: {self.mlx_error}. "
+                f"Install it again: python -m pip install --force-reinstall {wanted}"
+            )
+        if self.versions.get("mlx-lm") is None:
+            found.append("mlx-lm is not installed. Install it: python -m pip install mlx-lm")
+        return tuple(found)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What works, but less well than it could."""
-        return _notes(self)
+        found = []
+        mlx, metal = self.versions.get("mlx"), self.versions.get("mlx-metal")
+        if self.system == _MAC and self.device == "cpu" and not self.obstacles:
+            found.append(
+                "MLX finds no Metal device (a virtual machine?): all is computed on the CPU, correct and slow."
+            )
+        if mlx and metal and mlx != metal:
+            found.append(
+                f"mlx {mlx} and mlx-metal {metal} belong together: python -m pip install --upgrade mlx mlx-metal"
+            )
+        if self.system == _LINUX:
+            found.append("MLX computes on the CPU here: good for trying and testing. Speed needs Apple silicon.")
+            if self.compiler is None:
+                found.append(
+                    "there is no g++, with which MLX compiles functions while it runs: they run uncompiled, slower and "
+                    "correct. Install it, say: apt-get install g++"
+                )
+        return tuple(found)
 
 
 class System:
@@ -202,27 +236,6 @@ def _load_mlx(system: System) -> tuple[Metal | None, str | None]:
         return None, message if len(message) <= _LONGEST_ERROR else message[:_LONGEST_ERROR] + " ..."
 
 
-def _obstacles(machine: Machine) -> tuple[str, ...]:
-    unsupported = _unsupported(machine)
-    if unsupported:
-        return (unsupported,)
-    found = []
-    if machine.mlx_error and _NO_DEVICE in machine.mlx_error:  # a Mac's MLX calls Metal available without asking
-        found.append(
-            f"MLX finds no Metal device here ({machine.mlx_error}): a virtual machine, or a login without the GPU? "
-            "Run it on the Mac itself, logged in as a user."
-        )
-    elif machine.mlx_error:
-        wanted = "mlx mlx-metal" if machine.system == _MAC else '"mlx[cpu]"'
-        found.append(
-            f"MLX cannot be loaded: {machine.mlx_error}. "
-            f"Install it again: python -m pip install --force-reinstall {wanted}"
-        )
-    if machine.versions.get("mlx-lm") is None:
-        found.append("mlx-lm is not installed. Install it: python -m pip install mlx-lm")
-    return tuple(found)
-
-
 def _unsupported(machine: Machine) -> str | None:
     """Why MLX has no build for this machine, and what is supported."""
     if machine.system not in (_MAC, _LINUX):
@@ -246,23 +259,6 @@ def _unsupported(machine: Machine) -> str | None:
     if major.isdigit() and int(major) < _OLDEST_MACOS:
         return f"macOS {machine.os_version} is too old: MLX needs macOS {_OLDEST_MACOS} or newer. Update macOS."
     return None
-
-
-def _notes(machine: Machine) -> tuple[str, ...]:
-    found = []
-    mlx, metal = machine.versions.get("mlx"), machine.versions.get("mlx-metal")
-    if machine.system == _MAC and machine.device == "cpu" and not machine.obstacles:
-        found.append("MLX finds no Metal device (a virtual machine?): all is computed on the CPU, correct and slow.")
-    if mlx and metal and mlx != metal:
-        found.append(f"mlx {mlx} and mlx-metal {metal} belong together: python -m pip install --upgrade mlx mlx-metal")
-    if machine.system == _LINUX:
-        found.append("MLX computes on the CPU here: good for trying and testing. Speed needs Apple silicon.")
-        if machine.compiler is None:
-            found.append(
-                "there is no g++, with which MLX compiles functions while it runs: they run uncompiled, slower and "
-                "correct. Install it, say: apt-get install g++"
-            )
-    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,12 +266,14 @@ def _rope_theta(keys: _Keys, raw: Mapping[str, object]) -> float:
 
 
 def _quantization(keys: _Keys) -> Mapping[str, object] | None:
-    value = keys.get("quantization")
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise keys.error("quantization", f"{value!r} is not a mapping of group_size and bits")
-    return value
+    """MLX's own settings, under either name: newer converters write `quantization_config` alone."""
+    found = [value for value in map(keys.get, ("quantization", "quantization_config")) if value is not None]
+    for value in found:
+        if not isinstance(value, Mapping):
+            raise keys.error("quantization", f"{value!r} is not a mapping of group_size and bits")
+        if any(value.get(key) != cast(Mapping[str, object], found[0]).get(key) for key in ("group_size", "bits")):
+            raise keys.error("quantization", f"it is {found[0]!r}, quantization_config {value!r}")
+    return cast(Mapping[str, object], found[0]) if found else None
 
 
 def _refuse_foreign(keys: _Keys, raw: Mapping[str, object]) -> None:

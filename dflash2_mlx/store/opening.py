@@ -4,6 +4,7 @@ Knows files, configs and headers of weights; no network, no MLX. What is wrong w
 that `doctor` can tell it and loading can refuse it.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +55,11 @@ class OpenedModel:
     def is_there(self) -> bool:
         """Whether all its files are on this machine, sound or not."""
         return self.state in _THERE
+
+    @property
+    def typed(self) -> str:
+        """The name as a shell takes it."""
+        return shlex.quote(self.name)
 
     @property
     def commit(self) -> str | None:
@@ -184,7 +190,7 @@ def _faulty(model: OpenedModel, error: LoadError) -> OpenedModel:
 def _unfit(model: OpenedModel, problem: str) -> OpenedModel:
     """The model whose files are not those that they should be; `problem` follows "is"."""
     if isinstance(model.place, Path):
-        steps = f"Put the right files back, then: dflash2-mlx verify {model.folder}"
+        steps = f"Put the right files back, then: dflash2-mlx verify {model.typed}"
         return replace(model, fault=LoadError(f"{model.folder} is {problem}. {steps}"))
     state: State = "damaged" if problem.startswith("damaged") else "incomplete"
     text = f"{model.name} in the Hugging Face cache is {problem}. Fetch it with: {model.fetch}"

@@ -12,13 +12,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from dflash2_mlx.errors import LoadError
-from dflash2_mlx.store.checkpoint import read_json
+from dflash2_mlx.store.checkpoint import list_folder, read_json
 from dflash2_mlx.store.opening import OpenedModel, open_drafter
 
 _SOURCE = "source.json"
@@ -38,9 +38,8 @@ def saved_drafters() -> list[SavedDrafter]:
     """Everything that is kept, remains of writing that never ended included."""
     found = []
     for folder in sorted(_root().iterdir()) if _root().is_dir() else ():
-        if folder.is_dir():
-            size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-            found.append(SavedDrafter(folder, size, _is_used(folder)))
+        with suppress(LoadError, OSError, ImportError):  # another process took it away, or there is no MLX
+            found.append(SavedDrafter(folder, sum(list_folder(folder).values()), _is_used(folder)))
     return found
 
 

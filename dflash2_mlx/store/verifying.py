@@ -42,8 +42,11 @@ def verify(model: OpenedModel) -> Checked:
 
 def record(model: OpenedModel) -> Checked:
     """Note the hashes of a folder's files as they are now. Raises: LoadError for a model that cannot be loaded."""
-    if not isinstance(model.place, Path):
-        raise LoadError(f"{model.name} has published hashes. Check against them: dflash2-mlx verify {model.name}")
+    if model.state != "folder":
+        raise LoadError(
+            f"{model.name} has published hashes; only those of a folder are recorded. Check against them: "
+            f"dflash2-mlx verify {model.name}"
+        )
     if model.fault and not (model.manifest and model.manifest.damaged):
         raise model.fault
     hashed, _ = compare(model.folder, {name: StoredFile(None) for name in wanted_files(model.files) if name != NOTE})

@@ -197,6 +197,41 @@ def test_mlx_own_quantization_config_is_not_foreign():
     assert parsed(quantization=settings, quantization_config=settings).quantization == settings
 
 
+def test_mlx_own_quantization_may_stand_under_the_other_name_alone_and_not_twice_with_other_bits():
+    settings = {"group_size": 64, "bits": 4}
+    assert parsed(quantization_config=settings).quantization == settings
+    refused("quantization", quantization=settings, quantization_config={**settings, "bits": 8})
+    refused("quantization", quantization_config="4 bits")
+
+
+@pytest.mark.parametrize(
+    ("key", "nested", "top"),
+    [("block_size", 8, 16), ("target_layer_ids", [1, 3, 6], [1, 3, 5]), ("mask_token_id", 511, 510)],
+)
+def test_two_values_for_one_key_are_refused_with_both_and_the_same_twice_is_one(key, nested, top):
+    raw = config(**{key: nested})
+    assert parse_drafter_config({**raw, key: nested}, SOURCE) == parse_drafter_config(raw, SOURCE)
+    with pytest.raises(ConfigError, match=key) as caught:
+        parse_drafter_config({**raw, key: top}, SOURCE)
+    assert str(nested) in str(caught.value) and str(top) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "places", [("rope_theta", "rope_parameters"), ("rope_parameters", "rope_scaling"), ("rope_theta", "rope_scaling")]
+)
+def test_two_values_of_rope_theta_are_refused_with_both_and_the_same_twice_is_one(places):
+    def written(*values):
+        found = {
+            place: value if place == "rope_theta" else {"rope_theta": value}
+            for place, value in zip(places, values, strict=True)
+        }
+        return parse_drafter_config({**config(without=("rope_parameters",)), **found}, SOURCE)
+
+    assert written(5e5, 5e5).rope_theta == 5e5
+    with pytest.raises(ConfigError, match=r"rope_theta.*10000.0.*500.0"):
+        written(1e4, 500.0)
+
+
 @pytest.mark.parametrize("names", [["Qwen3ForCausalLM"], [], None, "DFlash2DraftModel"])
 def test_a_config_that_is_no_drafter_says_which_flag_takes_which(names):
     message = refused("architectures", architectures=names)

@@ -187,6 +187,13 @@ TARGETS = {
     "generation that is a list": (text("generation_config.json", "[]"), "a mapping was expected"),
     "no tokenizer": (removed("tokenizer.json"), "there is no tokenizer.json"),
     "tokenizer of nothing": (text("tokenizer.json", "{}"), "no usable tokenizer"),
+    "tokenizer without a word": (
+        text(
+            "tokenizer.json",
+            '{"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}',
+        ),
+        "no usable tokenizer",
+    ),
     "tokenizer of a list": (text("tokenizer.json", "[]"), "no usable tokenizer"),
     "tokenizer that is cut": (text("tokenizer.json", '{"version": "1.0", "trunc'), "no usable tokenizer"),
     "tokenizer_config of a list": (text("tokenizer_config.json", "[]"), "no usable tokenizer"),

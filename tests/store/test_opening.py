@@ -112,3 +112,20 @@ def test_a_fault_of_one_model_is_kept_with_it(pair):
 
 def test_a_top_k_of_minus_one_is_off_for_callers_too():
     assert SamplingParams(top_k=-1).top_k == 0
+
+
+def test_nobody_outside_the_store_resolves_a_name_or_reads_a_header():
+    package = Path(opening.__file__).parents[1]
+    opens = (
+        "read_name",
+        "snapshot_folder",
+        "list_folder",
+        "shard_names",
+        "read_weights",
+        "read_header",
+        "read_manifest",
+    )
+    for path in package.rglob("*.py"):
+        if path.parent.name != "store":
+            words = set(path.read_text(encoding="utf-8").replace("(", " ").replace(",", " ").split())
+            assert not words & set(opens), path

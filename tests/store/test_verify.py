@@ -3,6 +3,7 @@
 import pytest
 
 from dflash2_mlx.errors import LoadError
+from dflash2_mlx.store.manifest import Manifest, StoredFile, write_manifest
 from folders import find_folder
 
 
@@ -92,6 +93,11 @@ def test_a_folder_without_hashes_is_whole_and_told_how_to_note_them(cli, pair):
     assert outcome.code == 0 and f"no hashes are recorded: dflash2-mlx verify --record {pair[0]}" in outcome.out
 
 
+def test_the_advice_for_a_folder_with_spaces_can_be_typed(cli, pair):
+    spaced = pair[0].rename(pair[0].parent / "my model")
+    assert f"--record '{spaced}'" in cli("verify", spaced).out
+
+
 def test_a_flipped_bit_in_a_recorded_folder_is_found_and_loads_no_more(cli, pair):
     assert cli("verify", "--record", pair[0]).code == 0 and cli("verify", pair[0]).code == 0
     weights = (pair[0] / "model.safetensors").read_bytes()
@@ -114,9 +120,30 @@ def test_a_drafters_folder_can_be_recorded_too_and_anew(cli, pair):
 def test_a_broken_folder_and_a_repository_are_not_recorded(cli, pair, pulled):
     (pair[0] / "model.safetensors").write_bytes(b"")
     assert "the file is empty" in cli("verify", "--record", pair[0]).err
-    outcome = cli("verify", "--record", "some/model")
-    assert outcome.code == 1 and "has published hashes" in outcome.err
+    for name in ("some/model", "demo"):
+        outcome = cli("verify", "--record", name)
+        assert outcome.code == 1 and "has published hashes" in outcome.err
 
 
 def test_without_a_pair_what_answers_here_is_verified(cli, cache):
     assert "demo/target" in cli("verify").out
+
+
+def test_a_file_name_that_steers_a_terminal_is_shown_as_escapes(cli, pair):
+    write_manifest(pair[0], Manifest({"\x1b]0;owned\x07.json": StoredFile(3, "00")}))
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 1 and r"\x1b]0;owned\x07.json: missing" in outcome.out and "\x1b" not in outcome.out
+
+
+def test_files_that_are_as_published_and_yet_no_model_are_not_called_whole(cli, hub, repo, pair):
+    weights, index = (
+        repo.files["model.safetensors"],
+        b'{"weight_map": {"layer.0": "model.safetensors", "x": "zz.safetensors"}}',
+    )
+    hub.add("some/model", {**repo.files, "model.safetensors.index.json": index, "model-2.safetensors": weights})
+    assert cli("pull", "some/model").code == 0
+    outcome = cli("verify", "some/model")
+    assert outcome.code == 1 and "incomplete: zz.safetensors missing" in outcome.err
+    (pair[0] / "model-2.safetensors").write_bytes((pair[0] / "model.safetensors").read_bytes())
+    outcome = cli("verify", pair[0])
+    assert outcome.code == 1 and "stands in model-2.safetensors too" in outcome.err
