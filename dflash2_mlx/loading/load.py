@@ -78,6 +78,7 @@ def load_pair(params: LoadParams) -> Pair:
     found = _open_drafter(draft_folder, folder, text_config) if draft_folder else None
     model = _load_model(folder)
     lay_out_for_cpu(model)
+    mx.eval(model)  # all of it, parameters or not: what stays lazy fails on another thread
     taps = found.config.target_layer_ids if found else ()
     target = build_target(model, config.get("model_type"), taps, chip_family=probe().family)
     drafter = _load_drafter(found, target, params) if found else None
@@ -307,7 +308,7 @@ def _in_bits(bits: int, folder: Path, config: DrafterConfig, stored: DraftNetwor
 
 
 def _finish_drafter(config: DrafterConfig, network: DraftNetwork, target: LayeredTarget) -> DFlashDrafter:
-    mx.eval(network.parameters())
+    mx.eval(network)
     lay_out_for_cpu(network)
     _check_head(config, target)
     return DFlashDrafter(config, network, target.embed, target.head)
