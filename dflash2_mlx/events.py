@@ -1,6 +1,6 @@
 """What the engine and the text layer say while they work: ints, floats and strings only, never an array."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Channel = Literal["reasoning", "answer"]
@@ -71,7 +71,8 @@ class Setting:
     """Under which choices an answer was generated.
 
     mode: `drafted` or `plain`. speculation_off: why an answer that could have been drafted was not, else None.
-    block_size is the widest block.
+    block_size is the widest block. plain_rate, drafted_rate: what an automatic block size has measured on the pair so
+    far, tokens a second of plain steps and of the best width; None where it has not.
     """
 
     mode: str
@@ -80,6 +81,8 @@ class Setting:
     speculation_off: str | None
     acceptance_rule: str
     seed: int | None
+    plain_rate: float | None = field(default=None, kw_only=True)
+    drafted_rate: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,11 @@ class Summary(Setting):
 
     @property
     def mostly_plain(self) -> bool:
-        """Whether an answer that could have been drafted was mostly not, and is long enough to say so."""
+        """Whether a long enough answer was mostly not drafted because plain steps were measured to be faster."""
+        if self.mode != "drafted" or self.plain_rate is None or self.drafted_rate is None:
+            return False
         many = self.plain_steps + self.rounds >= _FEW_ROUNDS
-        return self.mode == "drafted" and many and self.plain_steps > self.rounds
+        return many and self.plain_steps > self.rounds and self.plain_rate > self.drafted_rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from dflash2_mlx.engine.protocols import Draft, Drafter, Draw, Forward, Target
 from dflash2_mlx.events import Event, Finished, Round
 from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.models.drafter import DFlashDrafter
-from dflash2_mlx.session.session import Request, Session, render
+from dflash2_mlx.session.known import known_of
+from dflash2_mlx.session.session import Request, Session, render, warm_up
 from dflash2_mlx.targets.base import LayeredTarget
 from dflash2_mlx.text.stream import TextPipeline
 
@@ -51,6 +52,8 @@ def measure_parts(pair: Pair, request: Request) -> Parts:
     drafter = TimedDrafter(pair.drafter) if pair.drafter else None
     # another pair, so that the waits teach `pair` nothing
     timed = replace(pair, target=cast(LayeredTarget, target), drafter=cast(DFlashDrafter | None, drafter))
+    warm_up(pair)
+    known_of(timed).warm = True  # its modules are the same
     began, ended = 0.0, 0.0
     rounds: list[Round] = []
     for event in _stream(timed, request):

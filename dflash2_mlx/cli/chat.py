@@ -118,12 +118,11 @@ def _chat(
     look, keyboard = place
     stage, reader = _stage(look, remember=remember)
     reports = Reports(stat_lines, _known_pairs)
-    chat = Chat(
-        Session(pair, cache_bytes=default_cache_bytes(pair)), settings, stage, keyboard, reports, Conversation(system)
-    )
-    chat.check_reasoning(settings.reasoning)
-    chat.greet()
-    return Loop(chat).run(reader)
+    with Session(pair, cache_bytes=default_cache_bytes(pair)) as session:
+        chat = Chat(session, settings, stage, keyboard, reports, Conversation(system))
+        chat.check_reasoning(settings.reasoning)
+        chat.greet()
+        return Loop(chat).run(reader)
 
 
 def _known_pairs() -> list[str]:

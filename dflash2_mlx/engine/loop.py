@@ -54,23 +54,25 @@ class DraftedRounds:
     def run(self, answer: Progress, widths: Widths) -> Generator[Round, None, None]:
         """Carry `answer` on until it ends, or until `widths`, asked before every round, says 1."""
         done: Round | None = None
+        kept = 0  # rows of the verified block that stay; it is cut behind the next draft, as the device works on that
         try:
             while answer.reason is None and (rows := min(widths.rows(), answer.left)) > 1:
                 noise = None if self._rejection else self._sampler.noise(answer.produced, rows)
                 draft = self._propose(answer, rows - 1, noise)
                 mx.async_eval(draft.tokens)
+                self._target.commit(kept)
+                kept = 0
                 if done:  # here, since launching a verifying pass may wait for most of it: MLX bounds what is queued
                     yield done
                 verdict, features = self._verify(answer, draft, noise)
                 decision = verdict.read()
-                count = answer.add(decision.tokens, verdict.tokens)
-                self._target.commit(count)
-                self._drafter.observe(features[:count], self._target.position)
-                self._sampler.record(verdict.tokens[:count])
-                widths.record(rows, count - 1)
-                done = Round(decision.tokens, rows - 1, decision.accepted, decision.logprobs).cut(count)
+                kept = answer.add(decision.tokens, verdict.tokens)
+                self._drafter.observe(features[:kept], self._target.position + kept)
+                self._sampler.record(verdict.tokens[:kept])
+                widths.record(rows, kept - 1)
+                done = Round(decision.tokens, rows - 1, decision.accepted, decision.logprobs).cut(kept)
         finally:
-            self._target.commit(0)
+            self._target.commit(kept)
         if done:
             yield done
 

@@ -78,6 +78,7 @@ class WidthPolicy:
         self._tried = [0.0] * (widest - 1)
         self._times: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in range(widest)]
         self._timed_at = [0] * widest
+        self._unseen = set(range(1, widest + 1))  # widths of which no round was seen
         self._round, self._since_probe, self._gap, self._probes_left = 0, 0, _FIRST_GAP, 0
         self._last: float | None = None
         self._plain = False  # whether the last round was a plain step
@@ -89,9 +90,19 @@ class WidthPolicy:
 
     def note(self) -> str:
         """The best width so far, to follow after the reason for the widest block; `rows` differs from it in a probe."""
-        if self._home == 1:
-            return "; automatic, now plain steps: no width pays here"
-        return f"; automatic, now {self._home} rows"
+        if self._home > 1:
+            return f"; automatic, now {self._home} rows"
+        plain, drafted = self.rates()
+        pays_not = plain is not None and drafted is not None and plain > drafted
+        return "; automatic, now plain steps" + (": no width pays here" if pays_not else "")
+
+    def rates(self) -> tuple[float | None, float | None]:
+        """Tokens a second of plain steps and of the best wider block, where they were measured."""
+        measured = [
+            worth if len(times) >= _FIRST_SAMPLES else None
+            for worth, times in zip(self._worth(), self._times, strict=True)
+        ]
+        return measured[0], max((worth for worth in measured[1:] if worth is not None), default=None)
 
     def start(self) -> None:
         """An answer begins: the time since the last round is not a round's."""
@@ -105,8 +116,11 @@ class WidthPolicy:
         """
         now, plain, self._round = self._clock(), rows == 1, self._round + 1
         if self._last is not None and (self._plain or not plain):
-            self._times[rows - 1].append(now - self._last)
-            self._timed_at[rows - 1] = self._round
+            if rows in self._unseen:  # the first may have waited for kernels to be compiled
+                self._unseen.remove(rows)
+            else:
+                self._times[rows - 1].append(now - self._last)
+                self._timed_at[rows - 1] = self._round
         self._last, self._plain = now, plain
         self._learn(rows, accepted)
         if self._probes_left > 1:
@@ -180,5 +194,5 @@ class WidthPolicy:
 
     def _try(self, rows: int, timed: int) -> int:
         """`rows`, until so many rounds of them were timed."""
-        self._probes_left = timed + (rows == 1)
+        self._probes_left = timed + (rows == 1) + (rows in self._unseen)
         return rows

@@ -41,7 +41,7 @@ def name_network(opened: OpenedModel) -> DraftNetwork:
 def finish_drafter(opened: OpenedModel, network: DraftNetwork, target: LayeredTarget, bits: int) -> DFlashDrafter:
     """The drafter in `bits`, its weights read, between the target's embedding and its head. Raises: LoadError."""
     network = _in_bits(bits, opened, network)
-    mx.eval(network.parameters())
+    mx.eval(network)
     lay_out_for_cpu(network)
     config = opened.drafter
     assert config

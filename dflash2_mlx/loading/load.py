@@ -42,6 +42,7 @@ def load_opened(opened: OpenedPair) -> Pair:
     network = _fitting_network(opened.drafter, opened) if opened.drafter else None
     model = load_model(target)
     lay_out_for_cpu(model)
+    mx.eval(model)  # all of it, parameters or not: what stays lazy fails on another thread
     pair = Pair(
         opened=opened,
         target=build_target(model, kind, chip_family=probe().family),

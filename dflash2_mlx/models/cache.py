@@ -43,6 +43,11 @@ class ContextCache:
         """What `copy` gave at `position`. The buffer is full then, so the next row moves it."""
         if self._visible is None:
             self.rows = position
+            if self._keys is not None and self._values is not None and self._keys.shape[2] > 3 * position + SPARE_ROWS:
+                # give back the room of rows that were cut off, where it is more than what is kept
+                self._keys = mx.contiguous(self._keys[..., :position, :])
+                self._values = mx.contiguous(self._values[..., :position, :])
+                mx.eval(self._keys, self._values)
             return
         self._keys, self._values = copied or (None, None)
         self.rows = 0 if self._keys is None else self._keys.shape[2]
@@ -155,10 +160,8 @@ def block_mask(context: int, block: int, *, window: int | None, causal: bool) ->
     The keys are `context` rows that end right before the anchor, then the block. A context key is seen iff
     query position - key position < window. Once the window is full the mask no longer changes, so it is kept.
     """
-    if window is None:
+    if window is None or context + block <= window:
         return "causal" if causal else None
-    if context + block <= window and not causal:
-        return None
     rows = []
     for query in range(context, context + block):
         first, last = query - window + 1, query if causal else context + block - 1

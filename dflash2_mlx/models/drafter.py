@@ -32,7 +32,7 @@ class DFlashDrafter:
         self.config = config
         self.network = network
         self._embed, self._head = embed, head
-        self._masks = mx.full((config.block_size - 1,), config.mask_token_id, dtype=mx.int32)
+        self._masks = mx.array([config.mask_token_id] * (config.block_size - 1), dtype=mx.int32)  # there at once
         self._dtype = network.hidden_norm.weight.dtype
         self.cache = self.new_cache()
 

@@ -132,14 +132,14 @@ class Engine:
 def open_engine(opened: OpenedPair, settings: ServeSettings) -> Engine:
     """Load the pair. To be called on the engine thread. Raises: LoadError and its kinds, UsageError."""
     from dflash2_mlx.loading.load import load_opened
-    from dflash2_mlx.session.session import Session, block_size_for, default_cache_bytes, default_sampling, warm_up
+    from dflash2_mlx.session.session import Session, block_size_for, default_cache_bytes, default_sampling
 
     pair = load_opened(opened)
     block = block_size_for(pair, settings.block_size)
     opened.params.check_block(block.rows)
-    warm_up(pair)
     cache_bytes = default_cache_bytes(pair) if settings.cache_bytes is None else settings.cache_bytes
     session = Session(pair, cache_bytes=cache_bytes)
+    session.open()
     kept, tokenizer = session.prefixes, copy.deepcopy(pair.tokenizer)
     limit = pair.target.context_limit
     model = ServedModel(

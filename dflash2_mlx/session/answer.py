@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from threading import get_ident
 
 import mlx.core as mx
 
@@ -42,36 +43,46 @@ class Answer:
         self._room = self._task.room(pair.target.context_limit)
         self._committed: list[int] = []
         self._text = TextPipeline.answering(pair.tokenizer, prompt, text, ends)
-        self._stats = Stats(prompt_tokens=len(prompt.tokens))
 
     def run(self) -> Iterator[Event]:
-        """All events. Raises: UsageError where the pair is answering already."""
+        """All events. Raises: UsageError where the pair is answering already, or where two threads take them."""
         known = known_of(self._pair)
         if known.answering:
             raise UsageError("this pair is already answering, and it has one cache. Finish or close that answer first.")
-        known.answering = True
+        known.answering, self._thread = True, get_ident()
+        self._stats = Stats(prompt_tokens=len(self._task.prompt))
         try:
-            yield from self._answer()
+            with closing(self._answer()) as events:
+                for event in events:
+                    yield event
+                    if get_ident() != self._thread:
+                        raise UsageError(
+                            "an answer's events were taken on two threads, and MLX cannot go on with its work on "
+                            "another one. Take them all on one thread, or call generate()."
+                        )
         finally:
             known.answering = False
 
-    def _answer(self) -> Iterator[Event]:
+    def _answer(self) -> Generator[Event, None, None]:
         prefixes, prompt = self._prefixes, self._task.prompt
         mx.reset_peak_memory()
         if self._policy:
             self._policy.start()
-        drafting = self._drafter is not None
-        self._stats.cached_tokens = prefixes.open(prompt, boundaries=self._boundaries, drafting=drafting)
+        damaged = True  # whatever stops it may leave the caches between two states
         try:
+            drafting = self._drafter is not None
+            self._stats.cached_tokens = prefixes.open(prompt, boundaries=self._boundaries, drafting=drafting)
             yield from self._take_in()
             reason = yield from self._decode()
+            damaged = False
         except GeneratorExit:
-            prefixes.close((*prompt, *self._committed))
+            damaged = get_ident() != self._thread
             raise
-        except BaseException:  # whatever stopped it may have left the caches between two states
-            prefixes.drop()
-            raise
-        prefixes.close((*prompt, *self._committed))
+        finally:
+            if damaged:
+                prefixes.drop()
+            else:
+                prefixes.close((*prompt, *self._committed))
         if self._text.stopped is not None:  # read after finish: the last characters may complete a stop string
             reason = "stop"
         yield Finished(reason, self._text.stopped, self._stats.summary(self._setting(), mx.get_peak_memory()))
@@ -114,6 +125,7 @@ class Answer:
 
     def _setting(self) -> Setting:
         plain, sampling = self._drafter is None, self._task.sampling
+        plain_rate, drafted_rate = self._policy.rates() if self._policy else (None, None)
         return Setting(
             mode="plain" if plain else "drafted",
             block_size=self._block.rows,
@@ -121,4 +133,6 @@ class Answer:
             speculation_off=self._block.reason if plain else None,
             acceptance_rule="greedy" if sampling.temperature == 0 else self._task.params.acceptance,
             seed=sampling.seed,
+            plain_rate=plain_rate,
+            drafted_rate=drafted_rate,
         )

@@ -1,4 +1,4 @@
-"""What the process knows of a loaded pair, whichever session asks: its learnt widths, and whether it is answering."""
+"""What the process knows of a loaded pair, whichever session asks: learnt widths, whether it is warm and answering."""
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -12,10 +12,11 @@ from dflash2_mlx.memory.machine import probe
 class Known:
     """widths: what every answer with an automatic block size learns from and adds to; None without a drafter.
 
-    answering: a pair has one cache, so it gives one answer at a time.
+    warm: whether its kernels were compiled. answering: a pair has one cache, so it gives one answer at a time.
     """
 
     widths: WidthPolicy | None
+    warm: bool = False
     answering: bool = False
 
 

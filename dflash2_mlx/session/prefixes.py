@@ -126,6 +126,7 @@ class PrefixCache:
         boundary.comes_back = True
         if any(kept.comes_back for position, kept in branch.boundaries.items() if position > boundary.position):
             branch = self._fork(branch, boundary)
+        self._running = branch  # from here on it is damaged where something fails
         branch.cut(boundary)
         self._run(branch)
         return boundary.position
@@ -141,24 +142,29 @@ class PrefixCache:
 
     def close(self, tokens: Sequence[int]) -> None:
         """End the answer. tokens: the prompt and all that was committed; the caches hold a prefix of it."""
-        branch, self._running = self._running, None
+        branch, position = self._running, self._target.position
         assert branch is not None, "no answer is open"
-        position = self._target.position
-        if not self.budget_bytes or not 0 < position <= len(tokens):
-            self._leave(branch)
-            return
-        branch.tokens = tuple(tokens[:position])
-        if position not in branch.boundaries:
-            self._keep(branch, comes_back=False)
-        branch.release()
+        try:
+            if not self.budget_bytes or not 0 < position <= len(tokens):
+                self.drop()
+                return
+            branch.tokens = tuple(tokens[:position])
+            if position not in branch.boundaries:
+                self._keep(branch, comes_back=False)
+            branch.release()
+        except BaseException:
+            self.drop()
+            raise
+        self._running = None
         self._idle()
         self._evict()
 
     def drop(self) -> None:
         """Forget the text of the answer that is open, whose caches may be damaged. Other texts are not touched."""
         branch, self._running = self._running, None
-        if branch:
-            self._leave(branch)
+        if branch in self._branches:
+            self._branches.remove(branch)
+        self._idle()
 
     def _run(self, branch: Branch) -> None:
         if branch not in self._branches:
@@ -168,10 +174,6 @@ class PrefixCache:
         if self._drafter and branch.draft:
             self._drafter.cache = branch.draft
         self._evict()  # the last answer may have been longer than the budget
-
-    def _leave(self, branch: Branch) -> None:
-        self._branches.remove(branch)
-        self._idle()
 
     def _idle(self) -> None:
         """Take target and drafter off the branch."""

@@ -3,18 +3,20 @@
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Self
 
 import mlx.core as mx
 
-from dflash2_mlx.config import EngineParams, TextParams
+from dflash2_mlx.config import EngineParams
+from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.events import Event
 from dflash2_mlx.loading.pair import Pair
 from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.session.answer import Answer
-from dflash2_mlx.session.known import block_size_for
+from dflash2_mlx.session.known import block_size_for, known_of
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.request import Conversation, Request, default_sampling, render
-from dflash2_mlx.text.prompt import Prompt
 
 # what other rooms ask of this one
 __all__ = [
@@ -39,26 +41,51 @@ _CACHE_SHARE, _LEAST_CACHE_BYTES, _MOST_CACHE_BYTES = 0.25, 2**29, 2**33
 class Session:
     """Answers requests over one pair, one after the other, and runs only what no earlier text began with.
 
-    cache_bytes: how much memory earlier texts may hold between answers; 0 keeps nothing.
+    `with Session(pair) as session:` (or `open` and `close`) keeps the weights wired from the first answer to the last;
+    without it, every answer does so for itself. cache_bytes: how much memory earlier texts may hold between answers; 0
+    keeps nothing.
     """
 
     def __init__(self, pair: Pair, *, cache_bytes: int = 0) -> None:
         self.pair = pair
         self.prefixes = PrefixCache(pair.target, pair.drafter, cache_bytes)
+        self._wired: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Get ready to answer: wire the weights, and compile what the first answer would wait for."""
+        if self._wired is None:
+            self._wired = wired_memory(self.pair)
+            self._wired.__enter__()
+        warm_up(self.pair)
+
+    def close(self) -> None:
+        """Let go of the wired memory; a later answer works all the same."""
+        wired, self._wired = self._wired, None
+        if wired:
+            wired.__exit__(None, None, None)
 
     def stream(self, request: Request) -> Generator[Event, None, None]:
         """Answer `request`: prefill progress, rounds and the text they gave, in this order; Finished comes last.
 
         A round that a stop string or an end token cut short is yielded cut. Closing the iterator stops the engine.
-        Raises: PromptError, TemplateError, UsageError before anything is computed.
+        Raises: PromptError, TemplateError, UsageError before anything is computed; UsageError where its events are
+        taken on several threads.
         """
         reuse = self.prefixes.budget_bytes > 0
         block_size_for(self.pair, request.engine.block_size)  # refused before a long prompt is rendered
         prompt = render(self.pair, request, reuse=reuse)
         if reuse and not prompt.boundaries:  # text without turns: it may come again, or go on
             prompt = replace(prompt, boundaries=(len(prompt.tokens) - 1,))
-        with wired_memory(self.pair):
-            yield from Answer(self.pair, self.prefixes, request, prompt).run()
+        answer = Answer(self.pair, self.prefixes, request, prompt)
+        with nullcontext() if self._wired else self:
+            yield from answer.run()
 
 
 def stream(pair: Pair, request: Request) -> Iterator[Event]:
@@ -74,7 +101,7 @@ def default_cache_bytes(pair: Pair) -> int:
 
 
 def wired_memory(pair: Pair) -> AbstractContextManager[None]:
-    """Keep the weights in memory while an answer runs, where Metal can and they fit its recommended working set."""
+    """Keep the weights in memory meanwhile, where Metal can and they fit its recommended working set."""
     if not mx.metal.is_available():
         return nullcontext()
     from mlx_lm.generate import wired_limit
@@ -84,9 +111,16 @@ def wired_memory(pair: Pair) -> AbstractContextManager[None]:
 
 
 def warm_up(pair: Pair) -> None:
-    """Generate a few tokens, so that the first answer does not wait for kernels to be compiled."""
-    prompt = Prompt((0, 0), "answer")
-    for rows in (block_size_for(pair, None).rows, 1):  # given, so that slow first rounds teach no widths
-        engine = EngineParams(max_tokens=_WARM_TOKENS, block_size=rows)
-        for _ in stream(pair, Request(prompt, default_sampling(pair), engine, TextParams(raw=True))):
+    """Decode a few tokens, so that the first answer does not wait for kernels to be compiled: once per pair."""
+    known, target, drafter = known_of(pair), pair.target, pair.drafter
+    if drafter is None or known.warm or known.answering:
+        return
+    for rows in (block_size_for(pair, None).rows, 1):  # a width of its own: slow first rounds teach the pair nothing
+        params = EngineParams(max_tokens=_WARM_TOKENS, block_size=rows)
+        target.reset()
+        drafter.cache = drafter.new_cache()
+        for _ in decode(target, drafter, Task((0, 0), default_sampling(pair), params)):
             pass
+    target.reset()
+    drafter.cache = drafter.new_cache()
+    known.warm = True

@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from dflash2_mlx.targets.limits import CACHE_STEP
 from dflash2_mlx.targets.window import WindowCache
 
 Part = tuple[mx.array | None, ...] | None
@@ -78,6 +79,14 @@ def _grows(layer: Any) -> bool:
     return not isinstance(layer, WindowCache) and not hasattr(layer, "cache")
 
 
+def _shrink(layer: Any) -> None:
+    """Give back the room of rows that were cut off, where it is more than what is kept and what a cache grows by."""
+    if not layer.empty() and layer.keys.shape[2] > 2 * layer.offset + CACHE_STEP:
+        layer.keys = mx.contiguous(layer.keys[..., : layer.offset, :])
+        layer.values = mx.contiguous(layer.values[..., : layer.offset, :])
+        mx.eval(layer.keys, layer.values)
+
+
 def _part(layer: Any) -> Part:
     if isinstance(layer, WindowCache):
         return layer.copy()
@@ -90,6 +99,7 @@ def _put_back(layer: Any, part: Part, position: int) -> None:
         layer.put_back(keys, values, position)
     elif _grows(layer):
         layer.trim(layer.offset - position)
+        _shrink(layer)
     else:
         assert part is not None
         layer.cache = list(part)

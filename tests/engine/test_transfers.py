@@ -93,7 +93,8 @@ def test_a_round_waits_for_the_device_once_to_read_its_verdict(log, name, accept
 @pytest.mark.parametrize("name", ["greedy", "sampled"])
 def test_a_round_is_yielded_once_the_next_draft_is_launched_and_before_the_verify_graph_is_built(log, name):
     for calls in rounds_with_calls(log, SETTINGS[name]):
-        expected = ["verify", *LAUNCHES, "read", "tolist", "commit", "observe", *DRAFTED]
+        # what was rejected is cut while the device works on the next draft
+        expected = ["verify", *LAUNCHES, "read", "tolist", "observe", *DRAFTED, "commit"]
         assert calls == expected
 
 

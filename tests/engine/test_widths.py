@@ -143,3 +143,27 @@ def test_one_slow_round_does_not_change_its_mind():
         if number == 149:
             settled = policy.note()
     assert policy.note() == settled == "; automatic, now 5 rows"
+
+
+def test_the_first_round_of_a_width_teaches_it_no_time():
+    """It may have waited for kernels to be compiled: here ten times as long as it should."""
+    clock, seen = Clock(), set()
+    policy = WidthPolicy(5, None, clock)
+    for _ in range(120):
+        rows = policy.rows()
+        clock.now += (1 + 0.1 * rows) * (1 if rows in seen else 10)
+        seen.add(rows)
+        policy.record(rows, rows - 1)
+    plain, drafted = policy.rates()
+    assert drafted == pytest.approx(5 / 1.5, rel=0.05) and plain in (None, pytest.approx(1 / 1.1, rel=0.05))
+    assert policy.rows() == 5
+
+
+def test_nothing_is_said_of_what_was_not_measured():
+    clock = Clock()
+    policy = WidthPolicy(5, (1.0, 9.0, 9.0, 9.0, 9.0), clock)
+    assert policy.rates() == (None, None) and policy.note() == "; automatic, now plain steps"
+    for _ in range(9):
+        clock.now += 1.0
+        policy.record(1, 0)
+    assert policy.rates() == (1.0, None) and policy.note() == "; automatic, now plain steps"

@@ -38,9 +38,9 @@ def test_a_pair_that_fits_is_not_talked_about(on):
 @pytest.mark.parametrize(
     ("machine", "told"),
     [
-        (mac(16), "17.57 GiB of the 10.67 GiB that Metal recommends (165%) at 8192 tokens"),
-        (mac(24), "17.57 GiB of the 16.00 GiB that Metal recommends (110%) at 8192 tokens"),
-        (linux(memory_gib=16), "17.57 GiB of the 16.00 GiB that this machine has (110%) at 8192 tokens"),
+        (mac(16), "16.87 GiB of the 10.67 GiB that Metal recommends (158%) at 8192 tokens"),
+        (mac(24), "16.87 GiB of the 16.00 GiB that Metal recommends (105%) at 8192 tokens"),
+        (linux(memory_gib=16), "16.87 GiB of the 16.00 GiB that this machine has (105%) at 8192 tokens"),
     ],
 )
 def test_a_pair_that_does_not_fit_is_refused_with_what_to_do(on, machine, told):
@@ -58,7 +58,7 @@ def test_the_drafter_is_part_of_the_need(on):
 
 def test_a_tight_pair_is_warned_of_on_one_line(on):
     warning = on(mac(32), context=40_000)
-    assert "tight here: 19.52 GiB of the 21.33 GiB" in warning and "Close other programs, or" in warning
+    assert "tight here: 19.35 GiB of the 21.33 GiB" in warning and "Close other programs, or" in warning
     assert "\n" not in warning
 
 

@@ -166,3 +166,9 @@ def test_drafting_again_without_new_features_gives_the_same_draft():
     first = drafter.propose(mx.array([3]), 7).tokens
     drafter.propose(mx.array([9]), 4)
     assert mx.array_equal(drafter.propose(mx.array([3]), 7).tokens, first)
+
+
+@pytest.mark.parametrize(("context", "mask"), [(0, "causal"), (2043, "causal"), (2044, mx.array)])
+def test_while_a_window_reaches_everything_a_causal_block_needs_no_mask_of_its_own(context, mask):
+    found = block_mask(context, 5, window=2048, causal=True)
+    assert found == mask if isinstance(mask, str) else isinstance(found, mask)

@@ -8,6 +8,8 @@ import pytest
 
 from dflash2_mlx.api import Answer, gather, load
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
+from dflash2_mlx.engine.loop import decode
+from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.errors import PromptError
 from dflash2_mlx.events import Prefilling, Round
 from dflash2_mlx.session.session import Request, Session
@@ -195,6 +197,40 @@ def test_a_failing_answer_takes_only_its_own_text_along(hybrid, monkeypatch):
             run(session, broken)
     assert run(session, kept).summary.cached_tokens == kept.boundaries[0]
     assert run(session, broken).tokens == run(Session(hybrid), broken).tokens
+
+
+@pytest.mark.parametrize("step", ["_evict", "_fork", "_keep"])
+def test_an_answer_that_cannot_be_opened_or_closed_leaves_the_cache_usable(hybrid, monkeypatch, step):
+    session, head = Session(hybrid, cache_bytes=PLENTY), words(0, 40)
+    first, second = (Prompt((*head, *words(seed, 8), *OPENING), "answer", (40, 48)) for seed in (1, 2))
+    expected = run(session, first).tokens
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError(step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.prefixes, step, fail)
+        with pytest.raises(MemoryError):
+            run(session, second)
+    assert run(session, first).tokens == expected
+    assert run(session, second).tokens == run(Session(hybrid), second).tokens
+
+
+@pytest.mark.parametrize("drafter_layers", ["sliding_attention", "full_attention"])
+def test_a_retry_after_a_long_answer_gives_back_what_the_answer_held(tmp_path, drafter_layers):
+    drafter = write_drafter(tmp_path / "drafter", layer_types=[drafter_layers] * 2)
+    pair = load(str(write_target(tmp_path / "target", "qwen3")), str(drafter))
+    session, short = Session(pair, cache_bytes=PLENTY), Prompt(tuple(words(1, 19)), "answer", (16,))
+    run(session, short)
+    held = session.prefixes.nbytes
+    long = tuple(words(1, 19)) + tuple(words(2, 700))
+    session.prefixes.open(long, drafting=True)
+    task = Task(long, GREEDY, replace(ENGINE, max_tokens=1))
+    list(decode(pair.target, pair.drafter, task))  # as a long answer leaves the caches
+    session.prefixes.close(long)
+    assert session.prefixes.nbytes > 3 * held
+    assert run(session, short).summary.cached_tokens == 16
+    assert session.prefixes.nbytes <= 1.5 * held
 
 
 def test_a_prompt_beyond_the_context_leaves_everything_as_it_was(hybrid):

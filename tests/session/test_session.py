@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dflash2_mlx.api import gather, generate, load, stream_generate
-from dflash2_mlx.bench.timing import measure_parts
 from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
 from dflash2_mlx.engine.widths import WidthPolicy
 from dflash2_mlx.errors import PromptError, UsageError
@@ -106,14 +105,6 @@ def test_what_one_answer_learns_about_widths_serves_the_next_one(pair, monkeypat
     ask(pair)
     list(Session(pair, cache_bytes=10**6).stream(Request("once", NO_END, ENGINE, RAW)))
     assert learnt and set(learnt) == {known_of(pair).widths}
-
-
-def test_warming_up_and_timing_with_waits_teach_the_pair_no_widths(pair, monkeypatch):
-    learnt = []
-    monkeypatch.setattr(WidthPolicy, "record", lambda policy, rows, accepted: learnt.append(policy))
-    warm_up(pair)
-    measure_parts(pair, Request("once upon a time", NO_END, ENGINE, RAW))
-    assert learnt and known_of(pair).widths not in learnt
 
 
 @pytest.mark.slow
