@@ -132,6 +132,14 @@ def test_a_key_of_any_characters_survives_the_shell(cli, server, url, clients, n
     assert any(value == KEY or json.dumps(KEY)[1:-1] in value for value in environment.values())
 
 
+@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
+def test_a_base_url_may_end_in_v1_or_not(cli, url, clients, monkeypatch, ending):
+    monkeypatch.setenv("DFLASH2_MLX_API_KEY", "k")
+    pasted(cli("launch", "claude", "--base-url", url + ending).out)
+    environment = called(clients, "claude")[1]
+    assert environment["ANTHROPIC_BASE_URL"] == url and environment["ANTHROPIC_AUTH_TOKEN"] == "k"
+
+
 def test_the_client_s_own_arguments_follow(cli, url, clients):
     pasted(cli("launch", "claude", "--base-url", url, "--", "-p", "two words").out)
     assert called(clients, "claude")[0] == ["-p", "two words"]

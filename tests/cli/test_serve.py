@@ -31,6 +31,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         (["--sse-keepalive", "loud"], "comment, chunk, off"),
         (["--effort-map", "high"], "WORD=LEVEL"),
         (["--max-queue", "0"], "at least 1"),
+        (["--images", "look"], "refuse or placeholder"),
         (["--max-context", "0"], "at least 1"),
         (["--prefix-cache-gb", "-1"], "prefix-cache-gb"),
         (["--log-level", "shout"], "debug, info"),

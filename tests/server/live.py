@@ -14,6 +14,7 @@ from dflash2_mlx.server.run import Server, listen, url_of
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.state import ServerState
 from dflash2_mlx.server.worker import Worker
+from dflash2_mlx.session.faults import leave_thread
 from dflash2_mlx.store.opening import open_pair
 
 
@@ -65,7 +66,7 @@ def read_all(connection: socket.socket) -> bytes:
 @contextmanager
 def demo_state(settings: ServeSettings) -> Iterator[ServerState]:
     """The state of a server with the bundled pair."""
-    worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
+    worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings), leave=leave_thread)
     worker.start()
     wait_for(lambda: worker.state == "ready", 60)
     state = ServerState(worker, settings)

@@ -64,23 +64,6 @@ def test_a_stop_string_that_the_thinking_mentions_ends_nothing(ask, session):
     assert reply["choices"][0]["finish_reason"] == "stop"
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        *({"repeat_penalty": 1.0}, {"typical_p": 1}, {"tfs_z": 1.0}, {"top_a": 0}, {"xtc_probability": 0.0}),
-        *({"mirostat": 0}, {"min_tokens": 0}, {"functions": []}, {"function_call": "auto"}, {"stop_token_ids": []}),
-        *({"logit_bias": {}}, {"n": 1}, {"response_format": {"type": "text"}}, {"modalities": ["text"]}),
-        *({"add_generation_prompt": True}, {"continue_final_message": False}, {"web_search_options": None}),
-    ],
-)
-def test_a_field_that_asks_for_nothing_is_fine(ask, field):
-    assert ask(**field)[0] == ask()[0]
-
-
-def test_a_seed_of_minus_one_is_a_fresh_seed(ask):
-    assert ask(seed=-1)[0].sampling.seed is None and ask(seed=-2)[0].sampling.seed == -2
-
-
 def test_sampling_fields_reach_the_engine(ask):
     given = {
         "temperature": 0.5,
@@ -116,6 +99,23 @@ def test_the_limit_is_what_was_asked_for_and_no_more_than_the_context_leaves(ask
     request, _ = ask(**fields)
     assert len(request.prompt.tokens) == 4096 - 4082
     assert request.engine.max_tokens == limit
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({"repeat_penalty": 1.0}, {"typical_p": 1}, {"tfs_z": 1.0}, {"top_a": 0}, {"xtc_probability": 0.0}),
+        *({"mirostat": 0}, {"min_tokens": 0}, {"functions": []}, {"function_call": "auto"}, {"stop_token_ids": []}),
+        *({"logit_bias": {}}, {"n": 1}, {"response_format": {"type": "text"}}, {"modalities": ["text"]}),
+        *({"add_generation_prompt": True}, {"continue_final_message": False}, {"web_search_options": None}),
+    ],
+)
+def test_a_field_that_asks_for_nothing_is_fine(ask, field):
+    assert ask(**field)[0] == ask()[0]
+
+
+def test_a_seed_of_minus_one_is_a_fresh_seed(ask):
+    assert ask(seed=-1)[0].sampling.seed is None and ask(seed=-2)[0].sampling.seed == -2
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5])

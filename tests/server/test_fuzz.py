@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, TOOLS, Client
 from scripted import ScriptedSession, state
 
-ROUTES = (CHAT, COMPLETIONS, MESSAGES, f"{MESSAGES}/count_tokens", RESPONSES)
+ROUTES = (CHAT, COMPLETIONS, MESSAGES, f"{MESSAGES}/count_tokens", RESPONSES, "/v1/conversations")
 FUZZ = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 SCALARS = st.one_of(
@@ -49,7 +49,25 @@ MESSAGE = st.fixed_dictionaries(
     },
     optional={"tool_calls": st.lists(CALL, max_size=2), "reasoning_content": SCALARS, "name": SCALARS},
 )
+ITEM = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            [
+                *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call"),
+                *("shell_call_output", "tool_search_output", "additional_tools", "item_reference", "web_search_call"),
+            ]
+        )
+    },
+    optional={
+        **dict.fromkeys(("arguments", "output", "tools", "content", "input", "action"), VALUES),
+        **dict.fromkeys(("id", "call_id", "namespace", "status"), SCALARS),
+        "tools": st.lists(st.dictionaries(KEYS, VALUES, max_size=3), max_size=2),
+        "role": st.sampled_from(["user", "assistant"]),
+        "name": st.one_of(SCALARS, st.just("weather")),
+    },
+)
 FIELDS = (
+    *("previous_response_id", "conversation", "store", "thread", "items", "continue_final_message"),
     *("model", "stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty"),
     *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "stop", "max_tokens", "n"),
     *("max_completion_tokens", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"),
@@ -61,7 +79,7 @@ BODY = st.fixed_dictionaries(
     optional={
         **dict.fromkeys(FIELDS, VALUES),
         "messages": st.one_of(VALUES, st.lists(MESSAGE, max_size=4)),
-        "input": st.one_of(VALUES, st.lists(MESSAGE, max_size=4)),
+        "input": st.one_of(VALUES, st.lists(st.one_of(MESSAGE, ITEM), max_size=4)),
         "prompt": VALUES,
         "max_tokens": st.one_of(VALUES, st.integers(0, 9)),
         "tools": st.one_of(VALUES, st.just(TOOLS)),
@@ -108,7 +126,7 @@ def test_one_odd_field_in_a_good_body(client, path, name, value):
 
 
 @settings(max_examples=30, **FUZZ)
-@given(path=st.sampled_from(ROUTES), messages=st.lists(MESSAGE, max_size=5))
+@given(path=st.sampled_from(ROUTES), messages=st.lists(st.one_of(MESSAGE, ITEM), max_size=5))
 def test_any_conversation(client, path, messages):
     body = {"messages": messages, "max_tokens": 9, "input": messages, "tools": []}
     check(client, path, json.dumps(body).encode())
@@ -129,7 +147,7 @@ def test_any_fields_at_length(client, path, body):
 
 @pytest.mark.slow
 @settings(max_examples=3000, **FUZZ)
-@given(path=st.sampled_from(ROUTES), messages=st.lists(MESSAGE, max_size=5))
+@given(path=st.sampled_from(ROUTES), messages=st.lists(st.one_of(MESSAGE, ITEM), max_size=5))
 def test_any_conversation_at_length(client, path, messages):
     body = {"messages": messages, "max_tokens": 9, "input": messages}
     check(client, path, json.dumps(body).encode())

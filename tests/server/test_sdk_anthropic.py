@@ -139,3 +139,50 @@ def test_no_memory_is_not_tried_again(scripted_claude):
     with pytest.raises(anthropic.InternalServerError) as refused:
         claude.messages.create(model="scripted", max_tokens=300, messages=WHO)
     assert refused.value.status_code == 507 and len(session.requests) == 1
+
+
+@pytest.fixture
+def greeter(make_state, wrapper):
+    """A client of a scripted session."""
+    session = ScriptedSession(wrapper, text="Hi.")
+    with running(make_state(session)) as url, anthropic.Anthropic(base_url=f"{url}/v1", api_key="x") as client:
+        yield client, session
+
+
+def said(session) -> list[str]:
+    return [session.tokenizer.decode(list(request.prompt.tokens)) for request in session.requests]
+
+
+def test_models_are_listed_with_what_its_type_needs(greeter):
+    (model,) = greeter[0].models.list()
+    assert (model.type, model.display_name, model.id) == ("model", "scripted", "scripted") and model.created_at.year
+
+
+def test_a_thread_goes_on_with_the_whole_conversation(greeter):
+    client, session = greeter
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        client.beta.messages.thread(model="scripted", max_tokens=50).send(WHO[0])
+    assert refused.value.error_code == "thread_unsupported_request"
+    how = {"unsupported_request_behavior": "continue_unthreaded"}
+    thread = client.beta.messages.thread(model="scripted", max_tokens=50, **how)
+    for text in ("My name is Ada.", "What is my name?"):
+        assert thread.send({"role": "user", "content": text}).content[0].text == "Hi."
+    assert "My name is Ada." in said(session)[-1] and "What is my name?" in said(session)[-1]
+    assert len(session.requests) == 2
+
+
+def test_a_tool_runner_runs_tools_and_comes_to_an_answer(greeter):
+    client, session = greeter
+    ran = []
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Weather in a city."""
+        ran.append(city)
+        return "sunny"
+
+    call = "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
+    session.text = lambda request: "It is sunny." if "sunny" in said(session)[-1] else call
+    runner = client.beta.messages.tool_runner(model="scripted", max_tokens=90, messages=WHO, tools=[weather])
+    assert runner.until_done().content[0].text == "It is sunny." and ran == ["Paris"]
+    assert "Who are you?" in said(session)[-1] and "<function=weather>" in said(session)[-1]

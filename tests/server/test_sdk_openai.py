@@ -186,3 +186,58 @@ def test_a_fault_in_the_middle_of_a_stream_is_raised_by_the_client(scripted_clie
         for chunk in client.chat.completions.create(model="scripted", messages=WHO, stream=True):
             seen.append(chunk)
     assert len(seen) > 3
+
+
+def test_responses_go_on_from_one_another_and_can_be_read_again(scripted_client):
+    client, _, session = scripted_client
+    first = client.responses.create(model="scripted", input="My name is Ada.")
+    assert client.responses.retrieve(first.id).output_text == first.output_text == "Hello."
+    second = client.responses.create(model="scripted", input="And now?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    assert "My name is Ada." in session.tokenizer.decode(list(session.requests[-1].prompt.tokens))
+    asked = client.responses.input_items.list(second.id, order="asc")
+    assert [item.content for item in asked if item.type == "message" and item.role == "user"] == [
+        *("My name is Ada.", "And now?"),
+    ]
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match="Send the whole conversation"):
+        client.responses.create(model="scripted", input="And now?", previous_response_id=first.id)
+
+
+def test_a_conversation_is_begun_used_and_listed(scripted_client):
+    client, _, session = scripted_client
+    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
+    client.responses.create(model="scripted", input="What is it?", conversation=conversation.id)
+    assert "My name is Ada." in session.tokenizer.decode(list(session.requests[-1].prompt.tokens))
+    client.conversations.items.create(conversation.id, items=[{"role": "user", "content": "Bye."}])
+    items = list(client.conversations.items.list(conversation.id, order="asc"))
+    assert [item.role for item in items if item.type == "message"] == ["user", "user", "assistant", "user"]
+    assert client.conversations.retrieve(conversation.id).id == conversation.id
+    assert client.conversations.delete(conversation.id).deleted
+
+
+def test_a_base_url_without_v1_works(scripted_client):
+    client, _, _ = scripted_client
+    bare = client.with_options(base_url=str(client.base_url).removesuffix("/v1/"))
+    assert chat(bare, model="scripted").choices[0].message.content == "Hello."
+
+
+def test_forty_requests_at_once_are_all_answered_at_the_first_try(make_state, wrapper):
+    state = make_state(ScriptedSession(wrapper, text="</think>\n\nHello.", round_size=1, pace_s=0.002))
+
+    async def ask_all(url: str) -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            replies = await asyncio.gather(*(chat(client, model="scripted") for _ in range(40)))
+        return [reply.choices[0].message.content for reply in replies]
+
+    with running(state) as url:
+        assert asyncio.run(ask_all(url)) == ["Hello."] * 40
+    assert state.totals.failed == 0
+
+
+def test_a_function_of_a_namespace_is_called_by_both_of_its_names(scripted_client):
+    client, _, session = scripted_client
+    session.text = "</think>\n\n<tool_call>\n<function=mcp__x__get_weather>\n</function>\n</tool_call>"
+    namespace = {"type": "namespace", "name": "mcp__x", "description": "Weather.", "tools": FLAT}
+    (call,) = client.responses.create(model="scripted", input=WEATHER, tools=[namespace]).output
+    assert (call.namespace, call.name) == ("mcp__x", "get_weather")

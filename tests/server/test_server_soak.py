@@ -11,13 +11,8 @@ import httpx
 import pytest
 
 from asking import CHAT, COMPLETIONS, MESSAGES, RESPONSES, events
-from dflash2_mlx.config import LoadParams
-from dflash2_mlx.server.model import open_engine
 from dflash2_mlx.server.settings import ServeSettings
-from dflash2_mlx.server.state import ServerState
-from dflash2_mlx.server.worker import Worker
-from dflash2_mlx.store.opening import open_pair
-from live import running, send, wait_for
+from live import demo_state, running, send, wait_for
 
 REQUESTS, CLIENTS = 1000, 4
 KEPT = 8 * 2**20
@@ -25,15 +20,8 @@ KEPT = 8 * 2**20
 
 @pytest.fixture(scope="module")
 def model():
-    settings = ServeSettings(cache_bytes=KEPT)
-    worker = Worker(lambda: open_engine(open_pair(LoadParams("demo")), settings))
-    worker.start()
-    wait_for(lambda: worker.state == "ready", 60)
-    state = ServerState(worker, settings)
-    with running(state) as url:
+    with demo_state(ServeSettings(cache_bytes=KEPT)) as state, running(state) as url:
         yield state, url
-    assert worker.join(5)
-    state.renderer.shutdown()
 
 
 QUESTIONS = ("Who are you?", "What is speculative decoding?", "weather Paris", "Tell me a story about a fox.", "漢字?")

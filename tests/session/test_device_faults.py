@@ -63,3 +63,28 @@ def test_recognising_a_fault_loads_no_mlx():
     code = "import sys; import dflash2_mlx.session.faults; print('mlx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_whose_engine_ran_on_a_thread_ends_in_peace():
+    """Without `leave` it was killed by SIGABRT on Linux."""
+    code = (
+        "import threading\n"
+        "from dflash2_mlx.config import LoadParams\n"
+        "from dflash2_mlx.server.model import open_engine\n"
+        "from dflash2_mlx.server.settings import ServeSettings\n"
+        "from dflash2_mlx.server.worker import Worker\n"
+        "from dflash2_mlx.session.faults import leave_thread\n"
+        "opened = threading.Event()\n"
+        "def open_and_tell():\n"
+        "    engine = open_engine(LoadParams('demo'), ServeSettings())\n"
+        "    opened.set()\n"
+        "    return engine\n"
+        "worker = Worker(open_and_tell, leave=leave_thread)\n"
+        "worker.start()\n"
+        "assert opened.wait(60)\n"
+        "worker.stop()\n"
+        "assert worker.join(5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, (done.returncode, done.stderr)
