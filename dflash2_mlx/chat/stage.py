@@ -1,6 +1,6 @@
 """Where the chat happens: a terminal that can redraw, or pipes. Knows screen and views, nothing of turns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TextIO
 
 from rich.text import Text
@@ -30,8 +30,8 @@ class Stage(Protocol):
     def say(self, text: str) -> None:
         """Talk, as opposed to an answer."""
 
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Names and what they mean."""
+    def describe(self, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        """Names and what they mean, under headings."""
 
     def fail(self, text: str) -> None:
         """Why something was not done."""
@@ -64,12 +64,13 @@ class TerminalStage:
     def say(self, text: str) -> None:
         self._screen.say(text)
 
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        margin = _margin(rows)
-        for name, meaning in rows:
-            flow = Flow(self._screen.width, Text(name.ljust(margin)), Text(" " * margin))
-            lines = flow.push(Text(meaning))
-            self._screen.show([Text("", "chat.note").append_text(line) for line in (*lines, *flow.close())])
+    def describe(self, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        margin = min(_margin(groups), self._screen.width // 2)
+        for heading, rows in groups.items():
+            self._screen.show([*([Text()] if heading != next(iter(groups)) else []), Text(heading, "chat.accent")])
+            for name, meaning in rows:
+                flow = Flow(self._screen.width, Text(f"  {name} ".ljust(margin)), Text(" " * margin))
+                self._screen.show([*flow.push(Text(meaning, "chat.note")), *flow.close()])
 
     def fail(self, text: str) -> None:
         self._screen.say(text, "chat.error")
@@ -83,7 +84,7 @@ class TerminalStage:
         self._screen.say("")
 
     def view(self, options: ViewOptions) -> View:
-        return ScreenView(self._screen, options)
+        return ScreenView(self._screen, options, ticking=True)
 
     def control(self, codes: str) -> bool:
         self._screen.control(codes)
@@ -102,9 +103,10 @@ class PlainStage:
     def say(self, text: str) -> None:
         print(printable(text), file=self._talk, flush=True)
 
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        margin = _margin(rows)
-        self.say("\n".join(f"{name:<{margin}}{meaning}" for name, meaning in rows))
+    def describe(self, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        margin = _margin(groups)
+        for heading, rows in groups.items():
+            self.say("\n".join([heading, *(f"  {name} ".ljust(margin) + meaning for name, meaning in rows)]))
 
     def fail(self, text: str) -> None:
         self.say(f"dflash2-mlx: {text}")
@@ -124,5 +126,5 @@ class PlainStage:
         return False
 
 
-def _margin(rows: Sequence[tuple[str, str]]) -> int:
-    return max(len(name) for name, _ in rows) + 2
+def _margin(groups: Mapping[str, Sequence[tuple[str, str]]]) -> int:
+    return max(len(name) for rows in groups.values() for name, _ in rows) + 4

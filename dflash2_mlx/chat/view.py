@@ -1,8 +1,9 @@
 """Shows one answer while it comes. Knows events, Markdown and the screen; a plain view for pipes."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
 from rich.text import Text
@@ -16,6 +17,7 @@ from dflash2_mlx.events import Channel, Delta, Prefilling, Round
 from dflash2_mlx.text.printable import printable
 
 _REDRAW_S = 1 / 30
+_TICK_S = 0.1
 
 
 class View(Protocol):
@@ -43,9 +45,19 @@ class ViewOptions:
 
 
 class ScreenView:
-    """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second."""
+    """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second.
 
-    def __init__(self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    Until the first token a line tells how long it takes. ticking: also while nothing happens.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        options: ViewOptions,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        ticking: bool = False,
+    ) -> None:
         self._screen, self._options, self._clock = screen, options, clock
         self._channel: Channel | None = None
         self._stream: MarkdownStream | Flow | None = None
@@ -54,12 +66,19 @@ class ScreenView:
         self._thought = 0  # tokens
         self._began: float | None = None  # the first round
         screen.resized()
+        self._asked, self._prefilled = clock(), ""
+        self._waiting_over, self._drawing = threading.Event(), threading.Lock()
+        if ticking:
+            threading.Thread(target=self._tick, daemon=True).start()
 
     def prefilling(self, event: Prefilling) -> None:
-        if self._channel is None and event.done < event.total - 1:
-            self._screen.show([], [Text(f"reading {event.done} of {event.total} tokens", "chat.note")])
+        if event.done < event.total - 1:
+            self._prefilled = f"reading {event.done} of {event.total} tokens, "
+        self._show_waiting()
 
     def round(self, event: Round) -> None:
+        with self._drawing:
+            self._waiting_over.set()
         if self._options.attribution:
             self._options.attribution.add(event)
         self._began = self._clock() if self._began is None else self._began
@@ -81,7 +100,23 @@ class ScreenView:
             self._draw(lines)
 
     def finish(self) -> None:
+        with self._drawing:
+            self._waiting_over.set()
         self._draw(self._leave_channel())
+
+    def _tick(self) -> None:
+        while not self._waiting_over.wait(_TICK_S):
+            self._show_waiting()
+
+    def _show_waiting(self) -> None:
+        """The line in front of the first token."""
+        with self._drawing:
+            if self._waiting_over.is_set():
+                return
+            elapsed, frames = self._clock() - self._asked, self._screen.look.symbol("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\")
+            line = Text(frames[int(elapsed / _TICK_S) % len(frames)], "chat.accent")
+            line.append(f" {self._prefilled}{elapsed:.0f} s", "chat.note")
+            self._screen.show([], [line[: self._screen.width]])
 
     def _enter(self, channel: Channel, lines: list[Text]) -> None:
         if self._channel is not None and lines:
@@ -94,7 +129,8 @@ class ScreenView:
         elif self._options.attribution:
             self._stream = Flow(min(width, WIDEST_PROSE))
         else:
-            self._stream = MarkdownStream(width, Marks() if look.unicode else Marks("*", "|", "-", "[ ]", "[x]"))
+            marks = Marks() if look.unicode else Marks("*", "|", "-", "[ ]", "[x]")
+            self._stream = MarkdownStream(width, replace(marks, hyperlinks=look.hyperlinks))
 
     def _leave_channel(self) -> list[Text]:
         """The last lines of the current channel."""

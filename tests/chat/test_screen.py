@@ -119,7 +119,7 @@ def test_hidden_thinking_leaves_one_line():
     time = iter(range(100))
     view = ScreenView(emulator.screen, ViewOptions(thinking=False), clock=lambda: float(next(time)))
     view.prefilling(Prefilling(10, 100))
-    assert emulator.lines == ["reading 10 of 100 tokens"]
+    assert emulator.lines == ["⠋ reading 10 of 100 tokens, 1 s"]
     for _ in range(3):
         view.round(Round((1, 2), 4, 1))
         view.delta(Delta("reasoning", "hm, hm\n"))
