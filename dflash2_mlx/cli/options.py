@@ -207,6 +207,9 @@ EffortMap = Annotated[
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", rich_help_panel=_SERVER)]
+OpenPage = Annotated[
+    bool, typer.Option("--open", help="Open the chat page in the browser once it answers.", rich_help_panel=_SERVER)
+]
 Client = Annotated[str, typer.Argument(help="claude, codex, opencode or openwebui.")]
 ClientArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the client's own, after --.")]
 BaseUrl = Annotated[str, typer.Option("--base-url", help="Where the server is.")]
