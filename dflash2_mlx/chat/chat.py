@@ -155,7 +155,6 @@ class Chat:
             if self.conversation.turns:
                 self.stage.say(f"the conversation goes on: {self.conversation}")
             self.stage.say("/help lists the commands, Esc or Ctrl-C stops an answer, Ctrl-D leaves")
-            self.stage.gap()
         elif block.rows == 1:
             self.stage.say(f"dflash2-mlx: {drafting}")
 

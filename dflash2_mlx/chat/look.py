@@ -11,8 +11,8 @@ from rich.theme import Theme
 
 THEME = Theme(
     {
-        "chat.accent": "bold cyan",  # the one colour of our own; red is for errors, code has its own
-        "chat.code": "cyan",
+        "chat.accent": "bold magenta",  # of the terminal's colours the one that light and dark ones show clearly
+        "chat.code": "magenta",
         "chat.link": "underline",
         "chat.mark": "dim",
         "chat.note": "dim",

@@ -28,8 +28,8 @@ from dflash2_mlx.errors import PromptError
 _BURST = 32  # plain characters in one read: nobody types so fast, it is a paste
 _STYLE = Style.from_dict(
     {
-        "prompt": "bold ansicyan",
-        "own": "ansicyan",
+        "prompt": "bold ansimagenta",
+        "own": "ansimagenta",
         "continuation": "dim",
         "completion-menu": "bg:default fg:default",
         "completion-menu.completion": "bg:default fg:default",

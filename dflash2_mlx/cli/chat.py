@@ -156,6 +156,7 @@ def _chat(start: _Start, conversation: "Conversation", reasoning: str | None, *,
     chat.conversation = conversation
     chat.check_reasoning(reasoning)
     chat.greet()
+    stage.gap()
     with start.keyboard.chatting():
         return Loop(chat).run(reader)
 
