@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import BinaryIO, Protocol, TextIO
+from typing import BinaryIO, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -42,19 +42,10 @@ _STYLE = Style.from_dict(
 )
 
 
-class Reader(Protocol):
-    """Hands over one turn after the other."""
-
-    cleared: bool  # whether Ctrl-C emptied a line since the last read began
-
-    def read(self, prefill: str = "") -> str:
-        """The next turn, the editor starting with `prefill`. Raises: EOFError at the end, KeyboardInterrupt."""
-
-
 class LineReader:
     """One line, one turn; empty lines are skipped. `prompt` goes to `out` in front of each, if there is one."""
 
-    cleared = False
+    cleared = False  # Ctrl-C empties no line here
 
     def __init__(self, source: BinaryIO, out: TextIO | None = None, prompt: str = "") -> None:
         self._source, self._out, self._prompt = source, out, prompt
@@ -157,6 +148,9 @@ class TerminalReader:
         if removed:
             buffer.delete_before_cursor(removed)
         buffer.insert_text(text)
+
+
+Reader = LineReader | TerminalReader
 
 
 class BurstInput(Vt100Input):

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.text import Text
 
@@ -18,22 +18,6 @@ from dflash2_mlx.text.printable import printable
 
 _REDRAW_S = 1 / 30
 _TICK_S = 0.1
-
-
-class View(Protocol):
-    """Where an answer goes."""
-
-    def prefilling(self, event: Prefilling) -> None:
-        """So much of the prompt is read."""
-
-    def round(self, event: Round) -> None:
-        """The tokens whose text comes next."""
-
-    def delta(self, event: Delta) -> None:
-        """A piece of text."""
-
-    def finish(self) -> None:
-        """Nothing more is coming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +35,7 @@ class ScreenView:
     """
 
     def __init__(
-        self,
-        screen: Screen,
-        options: ViewOptions,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        ticking: bool = False,
+        self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic, ticking: bool = False
     ) -> None:
         self._screen, self._options, self._clock = screen, options, clock
         self._channel: Channel | None = None
@@ -72,11 +51,13 @@ class ScreenView:
             threading.Thread(target=self._tick, daemon=True).start()
 
     def prefilling(self, event: Prefilling) -> None:
+        """So much of the prompt is read."""
         if event.done < event.total - 1:
             self._prefilled = f"reading {event.done} of {event.total} tokens, "
         self._show_waiting()
 
     def round(self, event: Round) -> None:
+        """The tokens whose text comes next."""
         with self._drawing:
             self._waiting_over.set()
         if self._options.attribution:
@@ -86,6 +67,7 @@ class ScreenView:
             self._thought += len(event.tokens)
 
     def delta(self, event: Delta) -> None:
+        """A piece of text."""
         lines: list[Text] = []
         if event.channel != self._channel:
             lines = self._leave_channel()
@@ -100,6 +82,7 @@ class ScreenView:
             self._draw(lines)
 
     def finish(self) -> None:
+        """Nothing more is coming."""
         with self._drawing:
             self._waiting_over.set()
         self._draw(self._leave_channel())
@@ -196,3 +179,6 @@ class PlainView:
             self._open.write("\n")
             self._open.flush()
         self._open = None
+
+
+View = ScreenView | PlainView
