@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash2_mlx import __version__
 from dflash2_mlx.chat.accepted import Attribution
-from dflash2_mlx.chat.conversation import Conversation, Turn
+from dflash2_mlx.chat.conversation import Conversation, Turn, excerpt
 from dflash2_mlx.chat.keys import Keyboard
 from dflash2_mlx.chat.remarks import answer_line, ending
 from dflash2_mlx.chat.settings import ChatSettings
@@ -153,7 +153,8 @@ class Chat:
             self.stage.say(f"dflash2-mlx {__version__}: {pair.model_name}, {self.limit} tokens of context")
             self.stage.say(drafting)
             if self.conversation.turns:
-                self.stage.say(f"the conversation goes on: {self.conversation}")
+                last = excerpt(self.conversation.last.question)
+                self.stage.say(f"the conversation goes on: {self.conversation.length}, the last one: {last}")
             self.stage.say("/help lists the commands, Esc or Ctrl-C stops an answer, Ctrl-D leaves")
         elif block.rows == 1:
             self.stage.say(f"dflash2-mlx: {drafting}")

@@ -45,11 +45,10 @@ def show_help(chat: Chat, argument: str) -> None:
 
 
 def clear(chat: Chat, argument: str) -> None:
-    count = len(chat.conversation.turns)
+    chat.stage.say(f"Forgotten: {chat.conversation.length}. The system message and the settings stay.")
     chat.conversation.turns.clear()
     chat.attached.clear()
     chat.file = None
-    chat.stage.say(f"Forgotten: {turns(count)}. The system message and the settings stay.")
 
 
 def retry(chat: Chat, argument: str) -> None:
@@ -64,7 +63,7 @@ def retry(chat: Chat, argument: str) -> None:
 
 def undo(chat: Chat, argument: str) -> None:
     turn = chat.conversation.undo()
-    chat.stage.say(f"Taken back: {excerpt(turn.question)} ({turns(len(chat.conversation.turns))} left)")
+    chat.stage.say(f"Taken back: {excerpt(turn.question)} ({chat.conversation.length} left)")
 
 
 def edit(chat: Chat, argument: str) -> None:
@@ -77,7 +76,7 @@ def edit(chat: Chat, argument: str) -> None:
 
 def drop(chat: Chat, argument: str) -> None:
     chat.conversation.drop(whole(argument or "1", "/drop"))
-    chat.stage.say(f"The conversation begins later now: {turns(len(chat.conversation.turns))} left.")
+    chat.stage.say(f"The conversation begins later now: {chat.conversation.length} left.")
 
 
 def system(chat: Chat, argument: str) -> None:
@@ -119,8 +118,7 @@ def stats(chat: Chat, argument: str) -> None:
 
 def tokens(chat: Chat, argument: str) -> None:
     used = chat.prompt_tokens()
-    count = len(chat.conversation.turns)
-    chat.stage.say(f"{turns(count)}, {used} tokens; {max(0, chat.limit - used)} of {chat.limit} are left.")
+    chat.stage.say(f"{chat.conversation.length}, {used} tokens; {max(0, chat.limit - used)} of {chat.limit} are left.")
 
 
 def think(chat: Chat, argument: str) -> None:
@@ -158,15 +156,15 @@ def save(chat: Chat, argument: str) -> None:
     own = chat.file is not None and path.resolve() == chat.file.resolve()
     storage.save(chat.conversation, path, chat.session.pair.model_name, replace=own)
     chat.file = path
-    chat.stage.say(f"Saved {turns(len(chat.conversation.turns))} to {path}.")
+    chat.stage.say(f"Saved {chat.conversation.length} to {path}.")
 
 
 def load(chat: Chat, argument: str) -> None:
     path = storage.path_of(argument)
     loaded = storage.load(path)
-    replaced = f", in place of {turns(len(chat.conversation.turns))}" if chat.conversation.turns else ""
+    replaced = f", in place of {chat.conversation.length}" if chat.conversation.turns else ""
     chat.conversation, chat.file = loaded, path
-    chat.stage.say(f"Loaded {turns(len(loaded.turns))}{replaced}.")
+    chat.stage.say(f"Loaded {loaded.length}{replaced}.")
 
 
 def export(chat: Chat, argument: str) -> None:
@@ -206,11 +204,6 @@ def model(chat: Chat, argument: str) -> None:
 
 def leave(chat: Chat, argument: str) -> None:
     chat.over = True
-
-
-def turns(count: int) -> str:
-    """`1 turn`, `2 turns`."""
-    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def whole(text: str, name: str) -> int:

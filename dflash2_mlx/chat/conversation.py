@@ -52,10 +52,10 @@ class Conversation:
             raise UsageError("nothing was said yet: type a question first.")
         return self.turns[-1]
 
-    def __str__(self) -> str:
-        """`2 turns, the last one: Who are you?`"""
-        count = "1 turn" if len(self.turns) == 1 else f"{len(self.turns)} turns"
-        return f"{count}, the last one: {excerpt(self.last.question)}" if self.turns else count
+    @property
+    def length(self) -> str:
+        """`1 turn`, `2 turns`."""
+        return "1 turn" if len(self.turns) == 1 else f"{len(self.turns)} turns"
 
 
 def excerpt(text: str) -> str:

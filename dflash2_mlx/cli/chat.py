@@ -8,11 +8,11 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import given, read_block_size, refuse_broken_text
+from dflash2_mlx.cli.inputs import read_block_size, refuse_broken_text, sampling_asked
 from dflash2_mlx.cli.models import pair_lines
 from dflash2_mlx.cli.ready import chosen_model, get_ready
 from dflash2_mlx.cli.report import stat_lines
-from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams
+from dflash2_mlx.config import EngineParams, LoadParams
 from dflash2_mlx.errors import TemplateError, UsageError
 from dflash2_mlx.memory.machine import probe
 from dflash2_mlx.store.pairs import KNOWN_PAIRS
@@ -56,17 +56,7 @@ def chat(
 
     Without a terminal every line of stdin is a turn, and stdout has the answers alone.
     """
-    asked = given(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        seed=seed,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-    )
-    SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
+    asked = sampling_asked(locals())
     engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system", system)
     if name and model:

@@ -39,7 +39,7 @@ class Talk:
         settings = ChatSettings(SamplingParams(), EngineParams())
         self.kept: list[str] = []
         self.models: dict[str, object] = {}
-        program = Program(stat_lines, lambda: ["pairs"], self.prepare, lambda talk, model: self.kept.append(str(talk)))
+        program = Program(stat_lines, lambda: ["pairs"], self.prepare, lambda said, name: self.kept.append(said.length))
         self.chat = Chat(session, settings, stage, Keyboard(live=False), program)
         self.loop = Loop(self.chat)
 
