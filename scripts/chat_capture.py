@@ -56,7 +56,7 @@ def reverse(text: str) -> str:
 | demo | 11 MB | `a|b`, trying things out without waiting |
 | qwen3.8-27b | 16.4 GB | everything else, on a Mac with memory |
 
-漢字かな交じり文は、幅の広い文字でも正しく折り返される。Emoji 👩‍👩‍👧 👍🏽 too.
+漢字かな交じり文は、幅の広い文字でも正しく折り返される。Emoji 👍 too.
 
 ***
 Last words.

@@ -121,12 +121,16 @@ class ScreenView:
         if self._stream:
             return lines + self._stream.finish()
         if self._channel == "reasoning":
-            return [Text(f"thought for {self._elapsed} (/think show)", "chat.note")]
+            return self._note(f"thought for {self._elapsed} (/think show)")
         return lines
 
     @property
     def _elapsed(self) -> str:
         return f"{self._clock() - (self._began or 0):.1f} s, {self._thought} tokens"
+
+    def _note(self, text: str) -> list[Text]:
+        flow = Flow(self._screen.width)
+        return [*flow.push(Text(text, "chat.note")), *flow.close()]
 
     def _push(self) -> list[Text]:
         """The lines that the waiting text completes, after the screen's width was looked at."""
@@ -146,7 +150,7 @@ class ScreenView:
         if self._stream:
             live = self._stream.open()
         else:
-            live = [Text(f"thinking, {self._elapsed}", "chat.note")] if self._channel == "reasoning" else []
+            live = self._note(f"thinking, {self._elapsed}") if self._channel == "reasoning" else []
         self._screen.show(final, live)
         self._drawn = self._clock()
 
