@@ -16,12 +16,19 @@ _CHUNK = 500  # a terminal's queue holds 4096 bytes: what is typed is written in
 _CONTROL = re.compile(rb"\x1b\][^\x07]*\x07")  # OSC, of which pyte shows parts
 
 
-class _Screen(pyte.HistoryScreen):
-    """Answers the terminal's questions, as a terminal does."""
+_DIM, _NOT_DIM = (38, 5, 244), (39,)  # pyte knows no dim style: grey stands for it
+
+
+class VisibleScreen(pyte.HistoryScreen):
+    """Answers the terminal's questions, as a terminal does. Dim text is grey."""
 
     def __init__(self, columns: int, rows: int, answer: Callable[[str], None]) -> None:
         super().__init__(columns, rows, history=5000, ratio=0.5)
         self._answer = answer
+
+    def select_graphic_rendition(self, *attributes: int, **options: bool) -> None:
+        codes = [code for attribute in attributes for code in {2: _DIM, 22: _NOT_DIM}.get(attribute, (attribute,))]
+        super().select_graphic_rendition(*codes, **options)
 
     def write_process_input(self, data: str) -> None:
         self._answer(data)
@@ -44,8 +51,8 @@ class Terminal:
         )
         self.process.delaybeforesend = None
         self.raw = b""
-        self._screen = _Screen(columns, rows, lambda data: self.process.send(data))
-        self._stream = pyte.ByteStream(self._screen)
+        self.screen = VisibleScreen(columns, rows, lambda data: self.process.send(data))
+        self._stream = pyte.ByteStream(self.screen)
 
     def __enter__(self) -> "Terminal":
         return self
@@ -80,13 +87,13 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """What the window manager does."""
-        self._screen.resize(rows, columns)
+        self.screen.resize(rows, columns)
         self.process.setwinsize(rows, columns)
 
     @property
     def lines(self) -> list[str]:
         """What is visible, without the empty lines at the end."""
-        return [line.rstrip() for line in self._screen.display]
+        return [line.rstrip() for line in self.screen.display]
 
     @property
     def shown(self) -> str:
@@ -97,15 +104,15 @@ class Terminal:
     def everything(self) -> list[str]:
         """What was scrolled out, then what is visible."""
         above = [
-            "".join(row[column].data for column in range(self._screen.columns)).rstrip()
-            for row in self._screen.history.top
+            "".join(row[column].data for column in range(self.screen.columns)).rstrip()
+            for row in self.screen.history.top
         ]
         return above + self.lines
 
     def cell(self, line: str, text: str) -> pyte.screens.Char:
         """The cell where `text` begins in the visible line that contains `line`."""
         row = next(number for number, shown in enumerate(self.lines) if line in shown)
-        return self._screen.buffer[row][self.lines[row].index(text)]
+        return self.screen.buffer[row][self.lines[row].index(text)]
 
     def until(self, happened: Callable[[], bool], what: str = "") -> None:
         """Read until `happened`. Fails with the screen otherwise."""

@@ -1,18 +1,20 @@
 """A conversation over one session: asks it and shows what comes. Knows sessions, no commands and no MLX."""
 
+import gc
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dflash2_mlx import __version__
 from dflash2_mlx.chat.accepted import Attribution
-from dflash2_mlx.chat.conversation import Conversation, Turn
+from dflash2_mlx.chat.conversation import Conversation, Turn, excerpt
 from dflash2_mlx.chat.keys import Keyboard
 from dflash2_mlx.chat.remarks import answer_line, ending
 from dflash2_mlx.chat.settings import ChatSettings
 from dflash2_mlx.chat.stage import Stage
 from dflash2_mlx.chat.view import View, ViewOptions
-from dflash2_mlx.config import TextParams
+from dflash2_mlx.config import SamplingParams, TextParams
 from dflash2_mlx.errors import DFlash2Error, PromptTooLongError, UsageError
 from dflash2_mlx.events import Delta, Finished, Prefilling, Round, Summary
 from dflash2_mlx.session.session import Event, Request, Session, block_size_for, render
@@ -20,14 +22,24 @@ from dflash2_mlx.text.channels import Channels
 from dflash2_mlx.text.stream import TokenDecoder
 
 _FAILED, INTERRUPTED = 1, 130
+_ENOUGH = 16  # tokens of an answer, to tell a rate from
+
+
+Opened = tuple[Session, SamplingParams]
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
-    """What other commands of the program print: an answer's numbers as lines, the known pairs as lines."""
+class Program:
+    """What the rest of the program does for a chat.
+
+    stats, models: an answer's numbers and the known pairs as lines. prepare: checks a model's name, and gives what
+    loads it. keep: writes the conversation where `chat --continue` finds it.
+    """
 
     stats: Callable[[Summary], list[str]]
     models: Callable[[], list[str]]
+    prepare: Callable[[str], Callable[[], Opened]]
+    keep: Callable[[Conversation, str], None]
 
 
 @dataclass(slots=True)
@@ -44,19 +56,22 @@ class Heard:
 class Chat:
     """Answers messages over one session. Commands change it, a loop brings the messages.
 
-    prefill: what the next prompt starts with. attached: file texts for the next message. over: the user leaves. code:
-    the exit code so far.
+    prefill: what the next prompt starts with. attached: file texts for the next message. file: where the conversation
+    was saved to or loaded from. plain_rate: what this model did without drafts. over: the user leaves. code: the exit
+    code so far.
     """
 
     session: Session
     settings: ChatSettings
     stage: Stage
     keyboard: Keyboard
-    reports: Reports
+    program: Program
     conversation: Conversation = field(default_factory=Conversation)
     attached: list[str] = field(default_factory=list)
     prefill: str = ""
+    file: Path | None = None
     last: Finished | None = None
+    plain_rate: float | None = None
     over: bool = False
     code: int = 0
 
@@ -97,6 +112,21 @@ class Chat:
             if not answered:
                 self.conversation.turns.append(turn)
 
+    def switch(self, name: str) -> None:
+        """Go on with another model. Raises: DFlash2Error, the one so far going on."""
+        load, before = self.program.prepare(name), self.session.pair.model_name
+        self.session.close()
+        del self.session  # the other one needs its memory
+        gc.collect()
+        try:
+            self.session, sampling = load()
+        except DFlash2Error:
+            self.session, _ = self.program.prepare(before)()
+            raise
+        self.settings.sampling, self.settings.reasoning = sampling, None
+        self.last = self.plain_rate = None
+        self.greet()
+
     def prompt_tokens(self) -> int:
         """Tokens of the conversation as the model would read it now. Raises: UsageError while it is empty."""
         _ = self.conversation.last
@@ -123,8 +153,10 @@ class Chat:
         if self.stage.interactive:
             self.stage.say(f"dflash2-mlx {__version__}: {pair.model_name}, {self.limit} tokens of context")
             self.stage.say(drafting)
-            self.stage.say("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves")
-            self.stage.gap()
+            if self.conversation.turns:
+                last = excerpt(self.conversation.last.question)
+                self.stage.say(f"the conversation goes on: {self.conversation.length}, the last one: {last}")
+            self.stage.say("/help lists the commands, Esc or Ctrl-C stops an answer, Ctrl-D leaves")
         elif block.rows == 1:
             self.stage.say(f"dflash2-mlx: {drafting}")
 
@@ -134,14 +166,14 @@ class Chat:
         return Request(self.conversation.messages(question), settings.sampling, settings.engine, text)
 
     def _listen(self, question: str) -> Heard:
-        """Show the answer to `question` while it comes, until its end or Ctrl-C."""
+        """Show the answer to `question` while it comes, until its end, Ctrl-C or Esc."""
         heard, view = Heard(), self.stage.view(self._options())
         with self.keyboard.answering() as interrupts, closing(self._events(question)) as events:
             try:
                 for event in events:
                     if isinstance(event, Finished):
                         heard.finished = event
-                    elif interrupts.count:
+                    elif interrupts.pressed():
                         break
                     else:
                         _take(event, heard, view)
@@ -169,7 +201,10 @@ class Chat:
                 self.over, self.code = True, INTERRUPTED
             return
         why = self._why(heard)
-        self.stage.answer_line(answer_line(heard.finished.summary, self.limit))
+        summary = heard.finished.summary
+        if summary.mode == "plain" and summary.completion_tokens >= _ENOUGH:
+            self.plain_rate = summary.decode_rate
+        self.stage.answer_line(answer_line(summary, self.limit, self.plain_rate))
         if why:
             self.stage.say(why)
 

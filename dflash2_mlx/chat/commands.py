@@ -6,19 +6,20 @@ from difflib import get_close_matches
 
 from dflash2_mlx.chat import clipboard, storage
 from dflash2_mlx.chat.chat import Chat
-from dflash2_mlx.chat.conversation import Conversation
+from dflash2_mlx.chat.conversation import excerpt
 from dflash2_mlx.chat.settings import NAMES
 from dflash2_mlx.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """usage: what may follow the name. words: what completes it; None for a file name."""
+    """usage: what may follow the name. words: what completes it; None for a file name. group: where help lists it."""
 
     usage: str
     help: str
     run: Callable[[Chat, str], None]
     words: Sequence[str] | None = ()
+    group: str = "conversation"
 
 
 def run_command(chat: Chat, line: str) -> None:
@@ -37,15 +38,17 @@ def run_command(chat: Chat, line: str) -> None:
 
 def show_help(chat: Chat, argument: str) -> None:
     """All commands, and the keys."""
-    chat.stage.describe([(f"{name} {command.usage}".strip(), command.help) for name, command in COMMANDS.items()])
-    chat.stage.say(KEYS)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, command in COMMANDS.items():
+        groups.setdefault(command.group, []).append((f"{name} {command.usage}".strip(), command.help))
+    chat.stage.describe({**groups, "keys": KEYS})
 
 
 def clear(chat: Chat, argument: str) -> None:
-    count = len(chat.conversation.turns)
+    chat.stage.say(f"Forgotten: {chat.conversation.length}. The system message and the settings stay.")
     chat.conversation.turns.clear()
     chat.attached.clear()
-    chat.stage.say(f"Forgotten: {turns(count)}. The system message and the settings stay.")
+    chat.file = None
 
 
 def retry(chat: Chat, argument: str) -> None:
@@ -60,7 +63,7 @@ def retry(chat: Chat, argument: str) -> None:
 
 def undo(chat: Chat, argument: str) -> None:
     turn = chat.conversation.undo()
-    chat.stage.say(f"Taken back: {excerpt(turn.question)} ({turns(len(chat.conversation.turns))} left)")
+    chat.stage.say(f"Taken back: {excerpt(turn.question)} ({chat.conversation.length} left)")
 
 
 def edit(chat: Chat, argument: str) -> None:
@@ -73,7 +76,7 @@ def edit(chat: Chat, argument: str) -> None:
 
 def drop(chat: Chat, argument: str) -> None:
     chat.conversation.drop(whole(argument or "1", "/drop"))
-    chat.stage.say(f"The conversation begins later now: {turns(len(chat.conversation.turns))} left.")
+    chat.stage.say(f"The conversation begins later now: {chat.conversation.length} left.")
 
 
 def system(chat: Chat, argument: str) -> None:
@@ -110,13 +113,12 @@ def draft(chat: Chat, argument: str) -> None:
 def stats(chat: Chat, argument: str) -> None:
     if chat.last is None:
         raise UsageError("there are no numbers yet: no answer came to its end.")
-    chat.stage.say("\n".join(chat.reports.stats(chat.last.summary)))
+    chat.stage.say("\n".join(chat.program.stats(chat.last.summary)))
 
 
 def tokens(chat: Chat, argument: str) -> None:
     used = chat.prompt_tokens()
-    count = len(chat.conversation.turns)
-    chat.stage.say(f"{turns(count)}, {used} tokens; {max(0, chat.limit - used)} of {chat.limit} are left.")
+    chat.stage.say(f"{chat.conversation.length}, {used} tokens; {max(0, chat.limit - used)} of {chat.limit} are left.")
 
 
 def think(chat: Chat, argument: str) -> None:
@@ -150,25 +152,32 @@ def accepted(chat: Chat, argument: str) -> None:
 
 def save(chat: Chat, argument: str) -> None:
     _ = chat.conversation.last
-    path = storage.save(chat.conversation, argument, chat.session.pair.model_name)
-    chat.stage.say(f"Saved {turns(len(chat.conversation.turns))} to {path}.")
+    path = chat.file if chat.file and not argument else storage.path_of(argument)
+    own = chat.file is not None and path.resolve() == chat.file.resolve()
+    storage.save(chat.conversation, path, chat.session.pair.model_name, replace=own)
+    chat.file = path
+    chat.stage.say(f"Saved {chat.conversation.length} to {path}.")
 
 
 def load(chat: Chat, argument: str) -> None:
-    loaded: Conversation = storage.load(argument)
-    replaced = f", in place of {turns(len(chat.conversation.turns))}" if chat.conversation.turns else ""
-    chat.conversation = loaded
-    chat.stage.say(f"Loaded {turns(len(loaded.turns))}{replaced}.")
+    path = storage.path_of(argument)
+    loaded = storage.load(path)
+    replaced = f", in place of {chat.conversation.length}" if chat.conversation.turns else ""
+    chat.conversation, chat.file = loaded, path
+    chat.stage.say(f"Loaded {loaded.length}{replaced}.")
 
 
 def export(chat: Chat, argument: str) -> None:
     _ = chat.conversation.last
-    chat.stage.say(f"Exported to {storage.export(chat.conversation, argument)}.")
+    path = storage.path_of(argument)
+    storage.export(chat.conversation, path)
+    chat.stage.say(f"Exported to {path}.")
 
 
 def attach(chat: Chat, argument: str) -> None:
-    text = storage.read_text(argument)
-    chat.attached.append(storage.quoted(argument, text))
+    path = storage.path_of(argument)
+    text = storage.read_text(path)
+    chat.attached.append(storage.quoted(path, text))
     chat.stage.say(f"{argument} ({len(text)} characters) goes in front of your next message.")
 
 
@@ -183,22 +192,18 @@ def copy(chat: Chat, argument: str) -> None:
 
 
 def models(chat: Chat, argument: str) -> None:
-    chat.stage.say("\n".join(chat.reports.models()))
+    chat.stage.say("\n".join(chat.program.models()))
+
+
+def model(chat: Chat, argument: str) -> None:
+    if argument:
+        chat.switch(argument)
+    else:
+        chat.greet()
 
 
 def leave(chat: Chat, argument: str) -> None:
     chat.over = True
-
-
-def turns(count: int) -> str:
-    """`1 turn`, `2 turns`."""
-    return "1 turn" if count == 1 else f"{count} turns"
-
-
-def excerpt(text: str) -> str:
-    """The beginning of a message."""
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:57] + "..."
 
 
 def whole(text: str, name: str) -> int:
@@ -222,32 +227,39 @@ def completion_words(name: str) -> Sequence[str] | None:
 
 _SET = [f"{name}=" for name in NAMES]
 _LEVELS = ("show", "hide", "default", "off", "low", "medium", "xhigh")
+_ANSWERS, _FILES, _PROGRAM = "answers", "files", "program"
 COMMANDS: Mapping[str, Command] = {
-    "/help": Command("", "this list", show_help),
     "/clear": Command("", "forget the conversation", clear),
     "/retry": Command("", "answer the last question again", retry),
     "/undo": Command("", "take the last turn back", undo),
     "/edit": Command("", "take the last turn back and edit its question", edit),
     "/drop": Command("[N]", "forget the N oldest turns", drop),
     "/system": Command("[TEXT|off]", "show or change the system message", system, ("off",)),
-    "/set": Command("[NAME=VALUE ...]", "temperature, top_p, max_tokens and others", set_values, _SET),
-    "/seed": Command("N|off", "the same seed for every answer, or a new one each", seed, ("off",)),
-    "/block": Command("N|auto", "rows of a block: 1 is plain decoding", block, ("auto",)),
-    "/draft": Command("on|off", "drafted or plain decoding: the same text", draft, ("on", "off")),
-    "/stats": Command("", "all numbers of the last answer", stats),
     "/tokens": Command("", "how much of the context is used", tokens),
-    "/think": Command("[show|hide|LEVEL]", "show thinking or not, think more or less", think, _LEVELS),
-    "/accepted": Command("", "mark which tokens were drafted and accepted", accepted),
-    "/save": Command("FILE", "write the conversation to a new file", save, None),
-    "/load": Command("FILE", "go on with a saved conversation", load, None),
-    "/export": Command("FILE.md", "write the conversation as Markdown", export, None),
-    "/file": Command("PATH", "put a file's text in front of the next message", attach, None),
-    "/copy": Command("[code]", "the last answer, or its last code block, to the clipboard", copy, ("code",)),
-    "/models": Command("", "the known pairs", models),
-    "/quit": Command("", "leave; so does Ctrl-D", leave),
+    "/model": Command("[NAME]", "show the model, or go on with another", model, group=_ANSWERS),
+    "/set": Command("[NAME=VALUE ...]", "temperature, top_p, max_tokens and others", set_values, _SET, _ANSWERS),
+    "/seed": Command("N|off", "the same seed for every answer, or a new one each", seed, ("off",), _ANSWERS),
+    "/think": Command("[show|hide|LEVEL]", "show thinking or not, think more or less", think, _LEVELS, _ANSWERS),
+    "/block": Command("N|auto", "rows of a block: 1 is plain decoding", block, ("auto",), _ANSWERS),
+    "/draft": Command("on|off", "drafted or plain decoding: the same text", draft, ("on", "off"), _ANSWERS),
+    "/accepted": Command("", "mark which tokens were drafted and accepted", accepted, group=_ANSWERS),
+    "/stats": Command("", "all numbers of the last answer", stats, group=_ANSWERS),
+    "/save": Command("[FILE]", "write the conversation to a file, later to the same", save, None, _FILES),
+    "/load": Command("FILE", "go on with a saved conversation", load, None, _FILES),
+    "/export": Command("FILE.md", "write the conversation as Markdown", export, None, _FILES),
+    "/file": Command("PATH", "put a file's text in front of the next message", attach, None, _FILES),
+    "/copy": Command("[code]", "the last answer, or its last code block, to the clipboard", copy, ("code",), _FILES),
+    "/models": Command("", "the known pairs", models, group=_PROGRAM),
+    "/help": Command("", "this list", show_help, group=_PROGRAM),
+    "/quit": Command("", "leave; so does Ctrl-D", leave, group=_PROGRAM),
 }
 ALIASES = {"/exit": "/quit", "/bye": "/quit", "/q": "/quit", "/?": "/help"}
 KEYS = (
-    "\nEnter sends; Alt-Enter, or a backslash before Enter, begins a new line. Up and Ctrl-R find earlier lines.\n"
-    "Ctrl-X Ctrl-E opens your editor. Ctrl-C stops an answer or empties the line. // sends a message with a slash."
+    ("Enter", "sends"),
+    ("Alt-Enter", "begins a new line; so does a backslash before Enter"),
+    ("Up, Ctrl-R", "find earlier lines"),
+    ("Ctrl-X Ctrl-E", "opens your editor"),
+    ("Esc, Ctrl-C", "stop an answer; Ctrl-C also empties the line"),
+    ("Ctrl-Z", "suspends; fg comes back"),
+    ("//", "sends a message that begins with a slash"),
 )

@@ -52,6 +52,17 @@ class Conversation:
             raise UsageError("nothing was said yet: type a question first.")
         return self.turns[-1]
 
+    @property
+    def length(self) -> str:
+        """`1 turn`, `2 turns`."""
+        return "1 turn" if len(self.turns) == 1 else f"{len(self.turns)} turns"
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:57] + "..."
+
 
 def from_messages(messages: Sequence[object]) -> Conversation:
     """The conversation that `messages` tell. Raises: UsageError unless they are system?, (user, assistant)*."""

@@ -1,11 +1,16 @@
-"""What was typed before, in a file where there is a place for one. Knows prompt_toolkit's history."""
+"""What was typed and said before, in files where there is a place for them. Knows prompt_toolkit's history."""
 
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit.history import FileHistory
+
+from dflash2_mlx.chat import storage
+from dflash2_mlx.chat.conversation import Conversation
+from dflash2_mlx.errors import UsageError
 
 _LONGEST = 10_000  # characters of an entry that is kept; more would make the arrow keys slow
 
@@ -53,3 +58,16 @@ class TurnHistory(FileHistory):
         if self._usable:
             self._usable = False
             self._complain(f"what you type is not remembered after this chat: {self._path}: {error.strerror}.")
+
+
+def last_chat_path(environment: Mapping[str, str]) -> Path:
+    """Where the last conversation lies."""
+    return history_path(environment).with_name("last_chat.json")
+
+
+def keep(conversation: Conversation, path: Path, model: str) -> None:
+    """Write the last conversation, for its owner only, where that can be done."""
+    with suppress(OSError, UsageError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        storage.save(conversation, path, model, replace=True)

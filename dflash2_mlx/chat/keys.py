@@ -1,9 +1,11 @@
-"""Ctrl-C, SIGTERM and the keyboard while an answer runs. Knows signals and terminal modes.
+"""Ctrl-C, Esc, SIGTERM and the keyboard while an answer runs. Knows signals and terminal modes.
 
 A signal never raises inside the engine: while an answer runs Ctrl-C is counted, and whoever runs it looks.
 """
 
 import os
+import re
+import select
 import signal
 import sys
 import termios
@@ -12,14 +14,28 @@ from contextlib import contextmanager, suppress
 
 _INTERRUPTED, _TERMINATED = 130, 143
 _PATIENCE = 3  # so many presses while one step of the engine takes its time end the program
+_STDIN = 0
+_ESCAPE = re.compile(rb"\x1b(?=\x1b|\Z)")  # Esc itself; arrows and Alt have something behind it,
+_ESCAPE_S = 0.03  # at once
 _SANE = b"\x1b[0m\x1b[?25h\x1b[?2004l\r\n"  # no style, a cursor, pastes as typed
 
 
 class Interrupts:
-    """Whether Ctrl-C was pressed during this answer."""
+    """Whether Ctrl-C or Esc was pressed during this answer. What else is typed is put into `typed`, if given."""
 
-    def __init__(self) -> None:
+    def __init__(self, typed: bytearray | None = None) -> None:
         self.count = 0
+        self._typed = typed
+
+    def pressed(self) -> bool:
+        """Whether the answer is to stop."""
+        if self._typed is not None:
+            keys = b""
+            while _waiting(_ESCAPE_S if keys.endswith(b"\x1b") else 0) and (more := os.read(_STDIN, 4096)):
+                keys += more
+            self.count += len(_ESCAPE.findall(keys))
+            self._typed += _ESCAPE.sub(b"", keys)
+        return self.count > 0
 
 
 class Keyboard:
@@ -28,6 +44,12 @@ class Keyboard:
     def __init__(self, *, live: bool) -> None:
         self._live = live
         self._found = _attributes()
+        self._typed = bytearray()
+
+    def typed(self) -> bytes:
+        """What was typed during answers; it is forgotten."""
+        typed, self._typed = bytes(self._typed), bytearray()
+        return typed
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -50,8 +72,8 @@ class Keyboard:
 
     @contextmanager
     def answering(self) -> Iterator[Interrupts]:
-        """Ctrl-C is counted and raises nothing. What is typed is not shown, and waits for the next prompt."""
-        interrupts = Interrupts()
+        """Ctrl-C and Esc are counted and raise nothing. What else is typed is not shown and waits for the prompt."""
+        interrupts = Interrupts(self._typed if self._live and self._found is not None else None)
 
         def count(number: int, frame: object) -> None:
             interrupts.count += 1
@@ -101,8 +123,18 @@ def _unseen() -> Iterator[None]:
     quiet = _attributes()
     assert quiet is not None and isinstance(quiet[3], int)
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, quiet)
+
+    def set_quiet(number: int = 0, frame: object = None) -> None:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, quiet)
+
+    set_quiet()
     try:
-        yield
+        with _handling(signal.SIGCONT, set_quiet):  # behind Ctrl-Z the shell had its own
+            yield
     finally:
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, found)
+
+
+def _waiting(seconds: float) -> bool:
+    """Whether a key was pressed."""
+    return bool(select.select([_STDIN], [], [], seconds)[0])

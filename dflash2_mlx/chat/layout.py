@@ -50,6 +50,11 @@ class Flow:
 
     finish = open
 
+    @property
+    def current(self) -> str:
+        """The text of the line that has begun."""
+        return self._kept.plain
+
     def leave(self, width: int) -> None:
         """Go on with later text only, on a new line of another width: what is there was shown."""
         self._width, self._kept, self._prefix = width, Text(), self._rest

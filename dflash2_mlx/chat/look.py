@@ -11,25 +11,31 @@ from rich.theme import Theme
 
 THEME = Theme(
     {
-        "chat.code": "cyan",
+        "chat.accent": "bold magenta",  # of the terminal's colours the one that light and dark ones show clearly
+        "chat.code": "magenta",
         "chat.link": "underline",
         "chat.mark": "dim",
         "chat.note": "dim",
         "chat.error": "red",
-        "chat.prompt": "bold",
         "chat.accepted": "green",
     }
 )
-COLOURLESS = {"chat.code": "bold", "chat.error": "bold", "chat.accepted": "underline"}
+_LINKING_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "vscode", "Hyper", "Tabby", "rio")
+_LINKING_TERMINALS = ("xterm-kitty", "xterm-ghostty", "foot", "alacritty", "wezterm", "contour")
+COLOURLESS = {"chat.accent": "bold", "chat.code": "bold", "chat.error": "bold", "chat.accepted": "underline"}
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """live: lines on screen can be redrawn. colour: other than the terminal's own. unicode: symbols beyond ASCII."""
+    """live: lines on screen can be redrawn. colour: other than the terminal's own. unicode: symbols beyond ASCII.
+
+    hyperlinks: the terminal is known to follow links in the text (OSC 8).
+    """
 
     live: bool
     colour: bool
     unicode: bool
+    hyperlinks: bool = False
 
     @property
     def theme(self) -> Theme:
@@ -44,12 +50,25 @@ class Look:
 def look_of(stdin: TextIO | None, stdout: TextIO, environment: Mapping[str, str], *, colour: bool = True) -> Look:
     """How to look here. stdin None: closed by the caller. colour False: the user wants none."""
     live = stdin is not None and stdin.isatty() and stdout.isatty() and (environment.get("TERM") or "dumb") != "dumb"
-    return Look(live, live and colour and not environment.get("NO_COLOR"), _unicode(stdout, environment))
+    coloured = live and colour and not environment.get("NO_COLOR")
+    return Look(live, coloured, _unicode(stdout, environment), live and _hyperlinks(environment))
 
 
 def terminal_size() -> os.terminal_size:
     """Columns and rows right now."""
     return shutil.get_terminal_size((80, 24))
+
+
+def _hyperlinks(environment: Mapping[str, str]) -> bool:
+    if environment.get("TMUX") or environment.get("TERM", "").startswith(("screen", "tmux")):
+        return False  # not passed on, or only by new ones
+    vte = environment.get("VTE_VERSION", "")
+    return (
+        environment.get("TERM_PROGRAM") in _LINKING_PROGRAMS
+        or environment.get("TERM", "").startswith(_LINKING_TERMINALS)
+        or (vte.isdecimal() and int(vte) >= 5000)
+        or bool(environment.get("WT_SESSION") or environment.get("KONSOLE_VERSION"))
+    )
 
 
 def _unicode(stdout: TextIO, environment: Mapping[str, str]) -> bool:

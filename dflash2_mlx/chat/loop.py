@@ -45,6 +45,8 @@ class Loop:
                 raise
             told = f"the answer failed: {error}. The conversation is intact: /save FILE keeps it."
             self.chat.fail(DFlash2Error(told))
+        if self.chat.conversation.turns:
+            self.chat.program.keep(self.chat.conversation, self.chat.session.pair.model_name)
         if not self.chat.over:
             self.chat.stage.gap()
 

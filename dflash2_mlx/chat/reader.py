@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import BinaryIO, Protocol, TextIO
+from typing import BinaryIO, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -11,10 +11,13 @@ from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
+from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.lexers import SimpleLexer
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
@@ -25,32 +28,24 @@ from dflash2_mlx.errors import PromptError
 _BURST = 32  # plain characters in one read: nobody types so fast, it is a paste
 _STYLE = Style.from_dict(
     {
-        "prompt": "bold",
-        "continuation": "ansibrightblack",
+        "prompt": "bold ansimagenta",
+        "own": "ansimagenta",
+        "continuation": "dim",
         "completion-menu": "bg:default fg:default",
         "completion-menu.completion": "bg:default fg:default",
         "completion-menu.completion.current": "reverse",
-        "completion-menu.meta.completion": "bg:default fg:ansibrightblack",
-        "completion-menu.meta.completion.current": "bg:default fg:ansibrightblack",
+        "completion-menu.meta.completion": "bg:default fg:default dim",
+        "completion-menu.meta.completion.current": "bg:default fg:default dim",
         "scrollbar.background": "bg:default",
         "scrollbar.button": "bg:default",
     }
 )
 
 
-class Reader(Protocol):
-    """Hands over one turn after the other."""
-
-    cleared: bool  # whether Ctrl-C emptied a line since the last read began
-
-    def read(self, prefill: str = "") -> str:
-        """The next turn, the editor starting with `prefill`. Raises: EOFError at the end, KeyboardInterrupt."""
-
-
 class LineReader:
     """One line, one turn; empty lines are skipped. `prompt` goes to `out` in front of each, if there is one."""
 
-    cleared = False
+    cleared = False  # Ctrl-C empties no line here
 
     def __init__(self, source: BinaryIO, out: TextIO | None = None, prompt: str = "") -> None:
         self._source, self._out, self._prompt = source, out, prompt
@@ -77,10 +72,14 @@ class LineReader:
 
 
 class TerminalReader:
-    """A line editor: arrows, history, Ctrl-R, multi-line, pastes in one piece, completion of commands."""
+    """A line editor: arrows, history, Ctrl-R, multi-line, pastes in one piece, completion of commands.
 
-    def __init__(self, look: Look, history: History, completer: Completer) -> None:
+    typed: takes what was typed while nobody read.
+    """
+
+    def __init__(self, look: Look, history: History, completer: Completer, typed: Callable[[], bytes]) -> None:
         self._pastes = Pastes()
+        self._typed, self._input = typed, BurstInput(sys.stdin)
         self.cleared = False
         self._prompt: StyleAndTextTuples = [("class:prompt", look.symbol("› ", "> "))]
         self._more: StyleAndTextTuples = [("class:continuation", look.symbol("· ", ". "))]
@@ -92,15 +91,22 @@ class TerminalReader:
             prompt_continuation=lambda width, number, soft: [("", "  ")] if soft else self._more,
             key_bindings=self._bindings(),
             enable_open_in_editor=True,
+            enable_suspend=True,
+            lexer=SimpleLexer("class:own"),
             reserve_space_for_menu=6,
             style=_STYLE,
             color_depth=None if look.colour else ColorDepth.DEPTH_1_BIT,
-            input=BurstInput(sys.stdin),
+            input=self._input,
         )
 
     def read(self, prefill: str = "") -> str:
         """The next turn, pastes in full. Raises: EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C on an empty line."""
         self.cleared = False
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(self._typed().decode(errors="replace"))
+        parser.flush()
+        store_typeahead(self._input, bursts(keys))
         text = self._session.prompt(self._prompt, default=self._pastes.shorten(prefill))
         return self._pastes.expand(text)
 
@@ -142,6 +148,9 @@ class TerminalReader:
         if removed:
             buffer.delete_before_cursor(removed)
         buffer.insert_text(text)
+
+
+Reader = LineReader | TerminalReader
 
 
 class BurstInput(Vt100Input):

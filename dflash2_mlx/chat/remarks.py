@@ -6,25 +6,29 @@ from rich.cells import cell_len
 
 from dflash2_mlx.events import Finished, Summary
 
+_NEARLY_FULL = 0.75
 
-def answer_line(summary: Summary, limit: int) -> list[str]:
-    """The parts of the line about an answer, the ones that matter most first. limit: tokens that the context holds."""
+
+def answer_line(summary: Summary, limit: int, plain_rate: float | None = None) -> list[str]:
+    """The parts of the line about an answer, the ones that matter most first.
+
+    limit: tokens that the context holds. plain_rate: what plain decoding was measured at, if it was.
+    """
     used = summary.prompt_tokens + summary.completion_tokens
-    new = summary.prompt_tokens - summary.cached_tokens
+    parts = [f"{summary.decode_rate:.1f} tok/s"]
+    if summary.rounds and plain_rate:
+        parts.append(f"{summary.decode_rate / plain_rate:.2f}x plain")
     if summary.rounds:
-        drafting = [f"{summary.tokens_per_round:.2f} tokens per round", f"acceptance {summary.acceptance:.0%}"]
-    else:
-        drafting = [f"drafting off: {summary.speculation_off}"] if summary.speculation_off else []
+        parts.append(f"{summary.tokens_per_round:.2f} tokens per round")
+    elif summary.speculation_off:
+        parts.append(f"drafting off: {summary.speculation_off}")
+    parts.append(f"first token {summary.first_token_s:.2f} s")
     if summary.mostly_plain:
         steps = summary.plain_steps + summary.rounds
-        drafting += [f"drafting did not pay: {summary.plain_steps} of {steps} steps plain, /block N keeps a width"]
-    return [
-        f"{summary.decode_rate:.1f} tok/s",
-        *drafting,
-        f"first token {summary.first_token_s:.2f} s",
-        f"prompt {summary.cached_tokens} cached + {new} new",
-        f"context {used} / {limit}",
-    ]
+        parts.append(f"drafting did not pay: {summary.plain_steps} of {steps} steps plain, /block N keeps a width")
+    if used > limit * _NEARLY_FULL:
+        parts.append(f"context {used} of {limit}")
+    return parts
 
 
 def wrapped(parts: Sequence[str], separator: str, width: int) -> list[str]:

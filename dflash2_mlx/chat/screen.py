@@ -88,8 +88,10 @@ class Screen:
         parts = []
         for segment in line.render(self._console):
             style = segment.style or base
+            link, style = style.link, style.update_link(None) if style.link else style  # rich would number it anew
             style = style if self.look.colour else style.without_color
-            parts.append(style.render(segment.text, color_system=ColorSystem.STANDARD))
+            shown = style.render(segment.text, color_system=ColorSystem.STANDARD)
+            parts.append(f"\x1b]8;;{link}\x1b\\{shown}\x1b]8;;\x1b\\" if link else shown)
         return "".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Where the chat happens: a terminal that can redraw, or pipes. Knows screen and views, nothing of turns."""
 
-from collections.abc import Sequence
-from typing import Protocol, TextIO
+from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 from rich.text import Text
 
@@ -12,45 +12,11 @@ from dflash2_mlx.chat.view import PlainView, ScreenView, View, ViewOptions
 from dflash2_mlx.text.printable import printable
 
 
-class Stage(Protocol):
-    """What the chat says and shows goes through here."""
-
-    @property
-    def interactive(self) -> bool:
-        """Whether a person sits there."""
-
-    @property
-    def edits(self) -> bool:
-        """Whether a prompt may begin with text, to be edited."""
-
-    @property
-    def accepted_mark(self) -> str | None:
-        """What accepted draft tokens look like; None where they look like all others."""
-
-    def say(self, text: str) -> None:
-        """Talk, as opposed to an answer."""
-
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Names and what they mean."""
-
-    def fail(self, text: str) -> None:
-        """Why something was not done."""
-
-    def answer_line(self, parts: Sequence[str]) -> None:
-        """The line about an answer."""
-
-    def gap(self) -> None:
-        """An empty line between turns."""
-
-    def view(self, options: ViewOptions) -> View:
-        """Where the next answer goes."""
-
-    def control(self, codes: str) -> bool:
-        """Send the terminal a control sequence; False where there is none."""
-
-
 class TerminalStage:
-    """A terminal that can redraw lines."""
+    """A terminal that can redraw lines.
+
+    interactive: a person sits there. edits: a prompt may begin with text.
+    """
 
     interactive = edits = True
 
@@ -59,33 +25,42 @@ class TerminalStage:
 
     @property
     def accepted_mark(self) -> str | None:
+        """What accepted draft tokens look like; None where they look like all others."""
         return "Green" if self._screen.look.colour else "Underlined"
 
     def say(self, text: str) -> None:
+        """Talk, as opposed to an answer."""
         self._screen.say(text)
 
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        margin = _margin(rows)
-        for name, meaning in rows:
-            flow = Flow(self._screen.width, Text(name.ljust(margin)), Text(" " * margin))
-            lines = flow.push(Text(meaning))
-            self._screen.show([Text("", "chat.note").append_text(line) for line in (*lines, *flow.close())])
+    def describe(self, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        """Names and what they mean, under headings."""
+        margin = min(_margin(groups), self._screen.width // 2)
+        for heading, rows in groups.items():
+            self._screen.show([*([Text()] if heading != next(iter(groups)) else []), Text(heading, "chat.accent")])
+            for name, meaning in rows:
+                flow = Flow(self._screen.width, Text(f"  {name} ".ljust(margin)), Text(" " * margin))
+                self._screen.show([*flow.push(Text(meaning, "chat.note")), *flow.close()])
 
     def fail(self, text: str) -> None:
+        """Why something was not done."""
         self._screen.say(text, "chat.error")
 
     def answer_line(self, parts: Sequence[str]) -> None:
+        """The line about an answer."""
         separator = self._screen.look.symbol("·", "-")
         self.gap()
         self.say("\n".join(wrapped(parts, separator, self._screen.width)))
 
     def gap(self) -> None:
+        """An empty line between turns."""
         self._screen.say("")
 
     def view(self, options: ViewOptions) -> View:
-        return ScreenView(self._screen, options)
+        """Where the next answer goes."""
+        return ScreenView(self._screen, options, ticking=True)
 
     def control(self, codes: str) -> bool:
+        """Send the terminal a control sequence; False where there is none."""
         self._screen.control(codes)
         return True
 
@@ -102,9 +77,10 @@ class PlainStage:
     def say(self, text: str) -> None:
         print(printable(text), file=self._talk, flush=True)
 
-    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        margin = _margin(rows)
-        self.say("\n".join(f"{name:<{margin}}{meaning}" for name, meaning in rows))
+    def describe(self, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        margin = _margin(groups)
+        for heading, rows in groups.items():
+            self.say("\n".join([heading, *(f"  {name} ".ljust(margin) + meaning for name, meaning in rows)]))
 
     def fail(self, text: str) -> None:
         self.say(f"dflash2-mlx: {text}")
@@ -124,5 +100,8 @@ class PlainStage:
         return False
 
 
-def _margin(rows: Sequence[tuple[str, str]]) -> int:
-    return max(len(name) for name, _ in rows) + 2
+Stage = TerminalStage | PlainStage
+
+
+def _margin(groups: Mapping[str, Sequence[tuple[str, str]]]) -> int:
+    return max(len(name) for rows in groups.values() for name, _ in rows) + 4

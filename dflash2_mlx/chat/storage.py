@@ -1,4 +1,4 @@
-"""Conversations in files: saved and loaded as JSON, exported as Markdown. Never replaces a file."""
+"""Conversations in files: saved and loaded as JSON, exported as Markdown. Replaces no file unasked."""
 
 import json
 import re
@@ -13,17 +13,20 @@ _FORMAT, _VERSION = "dflash2-mlx chat", 1
 _LONGEST = 64 * 2**20  # bytes of a file to read
 
 
-def save(conversation: Conversation, name: str, model: str) -> Path:
-    """Write the conversation to a new JSON file. Raises: UsageError if it exists or cannot be written."""
+def save(conversation: Conversation, path: Path, model: str, *, replace: bool = False) -> None:
+    """Write the conversation to a JSON file. replace: it may be there.
+
+    Raises: UsageError if it is there otherwise, or cannot be written.
+    """
     content = {"format": _FORMAT, "version": _VERSION, "model": model, "messages": conversation.messages()}
-    return _create(name, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    _write(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n", replace=replace)
 
 
-def load(name: str) -> Conversation:
+def load(path: Path) -> Conversation:
     """The conversation in a file that `save` wrote. Raises: UsageError for anything else."""
-    path = _path(name)
+    text = read_text(path)
     try:
-        content = parse_json(read_text(name))
+        content = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}). Name a file that /save wrote.") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
@@ -41,17 +44,16 @@ def load(name: str) -> Conversation:
         raise UsageError(f"{path}: {error}") from None
 
 
-def export(conversation: Conversation, name: str) -> Path:
+def export(conversation: Conversation, path: Path) -> None:
     """Write the conversation to a new Markdown file, without the thinking. Raises: as `save`."""
     parts = [] if conversation.system is None else [f"**System:** {conversation.system}"]
     for turn in conversation.turns:
         parts += [f"## {_heading(turn.question)}", turn.answer + (" [stopped]" if turn.stopped else "")]
-    return _create(name, "\n\n".join(parts) + "\n")
+    _write(path, "\n\n".join(parts) + "\n")
 
 
-def read_text(name: str) -> str:
+def read_text(path: Path) -> str:
     """The text of a file. Raises: UsageError if it cannot be read, PromptError if it is not UTF-8 text."""
-    path = _path(name)
     try:
         state = path.stat()
         if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):  # a directory is refused in its own words
@@ -69,10 +71,10 @@ def read_text(name: str) -> str:
         raise UsageError(f"cannot read {path}: {error}. Name a readable text file.") from None
 
 
-def quoted(name: str, text: str) -> str:
+def quoted(path: Path, text: str) -> str:
     """A file's text as part of a message: in a fence that is longer than any in it."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", text))])
-    return f"{_path(name).name}:\n{fence}\n{text.rstrip()}\n{fence}\n\n"
+    return f"{path.name}:\n{fence}\n{text.rstrip()}\n{fence}\n\n"
 
 
 def _heading(question: str) -> str:
@@ -80,10 +82,15 @@ def _heading(question: str) -> str:
     return f"{first}\n{rest}" if rest else first
 
 
-def _create(name: str, text: str) -> Path:
-    path = _path(name)
+def _write(path: Path, text: str, *, replace: bool = False) -> None:
     try:
         content = text.encode()
+        if replace and path.exists():
+            beside = path.with_name(f".{path.name}.new")
+            beside.write_bytes(content)
+            beside.chmod(path.stat().st_mode)
+            beside.replace(path)
+            return
         with path.open("xb") as file:
             file.write(content)
     except FileExistsError:
@@ -92,10 +99,10 @@ def _create(name: str, text: str) -> Path:
         raise UsageError(f"cannot write {path}: {error.strerror}. Name another place.") from None
     except ValueError as error:  # a name that can be no file's, or half a character in the text
         raise UsageError(f"cannot write {path}: {error}. Nothing was written.") from None
-    return path
 
 
-def _path(name: str) -> Path:
+def path_of(name: str) -> Path:
+    """The file that is named, ~ being the user's home. Raises: UsageError for no name."""
     if not name:
         raise UsageError("no file is named. Type, say: /save talk.json")
     try:

@@ -1,9 +1,10 @@
 """Shows one answer while it comes. Knows events, Markdown and the screen; a plain view for pipes."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TextIO
+from dataclasses import dataclass, replace
+from typing import TextIO
 
 from rich.text import Text
 
@@ -16,22 +17,7 @@ from dflash2_mlx.events import Channel, Delta, Prefilling, Round
 from dflash2_mlx.text.printable import printable
 
 _REDRAW_S = 1 / 30
-
-
-class View(Protocol):
-    """Where an answer goes."""
-
-    def prefilling(self, event: Prefilling) -> None:
-        """So much of the prompt is read."""
-
-    def round(self, event: Round) -> None:
-        """The tokens whose text comes next."""
-
-    def delta(self, event: Delta) -> None:
-        """A piece of text."""
-
-    def finish(self) -> None:
-        """Nothing more is coming."""
+_TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +29,14 @@ class ViewOptions:
 
 
 class ScreenView:
-    """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second."""
+    """An answer on a terminal: thinking dimmed, Markdown rendered, redrawn at most 30 times a second.
 
-    def __init__(self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    Until the first token a line tells how long it takes. ticking: also while nothing happens.
+    """
+
+    def __init__(
+        self, screen: Screen, options: ViewOptions, clock: Callable[[], float] = time.monotonic, ticking: bool = False
+    ) -> None:
         self._screen, self._options, self._clock = screen, options, clock
         self._channel: Channel | None = None
         self._stream: MarkdownStream | Flow | None = None
@@ -54,12 +45,21 @@ class ScreenView:
         self._thought = 0  # tokens
         self._began: float | None = None  # the first round
         screen.resized()
+        self._asked, self._prefilled = clock(), ""
+        self._waiting_over, self._drawing = threading.Event(), threading.Lock()
+        if ticking:
+            threading.Thread(target=self._tick, daemon=True).start()
 
     def prefilling(self, event: Prefilling) -> None:
-        if self._channel is None and event.done < event.total - 1:
-            self._screen.show([], [Text(f"reading {event.done} of {event.total} tokens", "chat.note")])
+        """So much of the prompt is read."""
+        if event.done < event.total - 1:
+            self._prefilled = f"reading {event.done} of {event.total} tokens, "
+        self._show_waiting()
 
     def round(self, event: Round) -> None:
+        """The tokens whose text comes next."""
+        with self._drawing:
+            self._waiting_over.set()
         if self._options.attribution:
             self._options.attribution.add(event)
         self._began = self._clock() if self._began is None else self._began
@@ -67,6 +67,7 @@ class ScreenView:
             self._thought += len(event.tokens)
 
     def delta(self, event: Delta) -> None:
+        """A piece of text."""
         lines: list[Text] = []
         if event.channel != self._channel:
             lines = self._leave_channel()
@@ -81,7 +82,24 @@ class ScreenView:
             self._draw(lines)
 
     def finish(self) -> None:
+        """Nothing more is coming."""
+        with self._drawing:
+            self._waiting_over.set()
         self._draw(self._leave_channel())
+
+    def _tick(self) -> None:
+        while not self._waiting_over.wait(_TICK_S):
+            self._show_waiting()
+
+    def _show_waiting(self) -> None:
+        """The line in front of the first token."""
+        with self._drawing:
+            if self._waiting_over.is_set():
+                return
+            elapsed, frames = self._clock() - self._asked, self._screen.look.symbol("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\")
+            line = Text(frames[int(elapsed / _TICK_S) % len(frames)], "chat.accent")
+            line.append(f" {self._prefilled}{elapsed:.0f} s", "chat.note")
+            self._screen.show([], [line[: self._screen.width]])
 
     def _enter(self, channel: Channel, lines: list[Text]) -> None:
         if self._channel is not None and lines:
@@ -94,7 +112,8 @@ class ScreenView:
         elif self._options.attribution:
             self._stream = Flow(min(width, WIDEST_PROSE))
         else:
-            self._stream = MarkdownStream(width, Marks() if look.unicode else Marks("*", "|", "-", "[ ]", "[x]"))
+            marks = Marks() if look.unicode else Marks("*", "|", "-", "[ ]", "[x]")
+            self._stream = MarkdownStream(width, replace(marks, hyperlinks=look.hyperlinks))
 
     def _leave_channel(self) -> list[Text]:
         """The last lines of the current channel."""
@@ -102,12 +121,16 @@ class ScreenView:
         if self._stream:
             return lines + self._stream.finish()
         if self._channel == "reasoning":
-            return [Text(f"thought for {self._elapsed} (/think show)", "chat.note")]
+            return self._note(f"thought for {self._elapsed} (/think show)")
         return lines
 
     @property
     def _elapsed(self) -> str:
         return f"{self._clock() - (self._began or 0):.1f} s, {self._thought} tokens"
+
+    def _note(self, text: str) -> list[Text]:
+        flow = Flow(self._screen.width)
+        return [*flow.push(Text(text, "chat.note")), *flow.close()]
 
     def _push(self) -> list[Text]:
         """The lines that the waiting text completes, after the screen's width was looked at."""
@@ -127,7 +150,7 @@ class ScreenView:
         if self._stream:
             live = self._stream.open()
         else:
-            live = [Text(f"thinking, {self._elapsed}", "chat.note")] if self._channel == "reasoning" else []
+            live = self._note(f"thinking, {self._elapsed}") if self._channel == "reasoning" else []
         self._screen.show(final, live)
         self._drawn = self._clock()
 
@@ -160,3 +183,6 @@ class PlainView:
             self._open.write("\n")
             self._open.flush()
         self._open = None
+
+
+View = ScreenView | PlainView

@@ -6,11 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash2_mlx.cli import options
-from dflash2_mlx.cli.inputs import given, read_bias, read_block_size, read_prompt, read_tools, refuse_broken_text
+from dflash2_mlx.cli.inputs import (
+    read_bias,
+    read_block_size,
+    read_prompt,
+    read_tools,
+    refuse_broken_text,
+    sampling_asked,
+)
 from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.ready import chosen_model, expected_context, get_ready
 from dflash2_mlx.cli.report import document, plain_note, stat_lines, tool_call
-from dflash2_mlx.config import EngineParams, LoadParams, SamplingParams, TextParams
+from dflash2_mlx.config import EngineParams, LoadParams, TextParams
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Delta, Finished, ToolCall
 from dflash2_mlx.store.opening import OpenedPair
@@ -54,19 +61,7 @@ def generate(
 
     The prompt is the argument (or --prompt-file), then what is piped to stdin: `git diff | dflash2-mlx generate "..."`.
     """
-    asked = given(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        seed=seed,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        logit_bias=read_bias(logit_bias),
-        logprobs=logprobs,
-    )
-    SamplingParams(**asked)  # type: ignore[arg-type]  # refuses bad values before anything is loaded
+    asked = sampling_asked(locals() | {"logit_bias": read_bias(logit_bias)})
     engine = EngineParams(max_tokens, read_block_size(block_size), acceptance)  # type: ignore[arg-type]
     refuse_broken_text("--system or --stop", system, *(stop or ()))
     text = TextParams(tuple(stop or ()), system, reasoning, read_tools(tools), raw)

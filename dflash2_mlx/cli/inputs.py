@@ -5,9 +5,11 @@ import select
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from dflash2_mlx.cli.out import Out
+from dflash2_mlx.config import SamplingParams
 from dflash2_mlx.errors import PromptError, UsageError
 from dflash2_mlx.parsing import parse_json
 
@@ -113,9 +115,12 @@ def read_block_size(text: str) -> int | None:
     return int(text[:9])
 
 
-def given(**settings: object) -> dict[str, object]:
-    """The settings that the user gave a value for."""
-    return {name: value for name, value in settings.items() if value is not None and value != {}}
+def sampling_asked(options: Mapping[str, object]) -> dict[str, object]:
+    """The sampling settings among a command's options that the user gave. Raises: UsageError for bad values."""
+    values = ((field.name, options.get(field.name)) for field in fields(SamplingParams))
+    asked = {name: value for name, value in values if value is not None and value != {}}
+    SamplingParams(**asked)  # type: ignore[arg-type]
+    return asked
 
 
 def refuse_broken_text(name: str, *texts: str | None) -> None:

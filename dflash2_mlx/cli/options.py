@@ -121,12 +121,16 @@ Reasoning = Annotated[
 Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the prompt as it is: no chat template.", rich_help_panel=_TEXT)
 ]
+ChatModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False)]
+Continue = Annotated[
+    bool, typer.Option("--continue", "-c", help="Go on with the last conversation.", rich_help_panel=_TEXT)
+]
 ShowStats = Annotated[bool, typer.Option("--stats", help="Numbers of the answer on stderr.", rich_help_panel=_OUTPUT)]
 NoColor = Annotated[
     bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.", rich_help_panel=_OUTPUT)
 ]
 NoHistory = Annotated[
-    bool, typer.Option("--no-history", help="Neither read nor write what was typed before.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--no-history", help="Keep nothing of what is typed and said.", rich_help_panel=_OUTPUT)
 ]
 PairArgument = Annotated[
     str | None,
@@ -218,6 +222,9 @@ EffortMap = Annotated[
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", rich_help_panel=_SERVER)]
+OpenPage = Annotated[
+    bool, typer.Option("--open", help="Open the chat page in the browser once it answers.", rich_help_panel=_SERVER)
+]
 Client = Annotated[str, typer.Argument(help="claude, codex, opencode or openwebui.")]
 ClientArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the client's own, after --.")]
 BaseUrl = Annotated[str, typer.Option("--base-url", help="Where the server is.")]

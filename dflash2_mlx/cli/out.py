@@ -22,40 +22,34 @@ class _Words:
     """Breaks a terminal's lines between words, each of them held back until it is whole."""
 
     def __init__(self) -> None:
-        self._row, self._written = "", 0  # the terminal's last row and what is held back; how much of it was written
+        from dflash2_mlx.chat.layout import Flow
+
+        self._flow = Flow(max(8, shutil.get_terminal_size().columns - 1))
+        self._written = 0  # characters of the row that is open
 
     def add(self, text: str) -> str:
         """What can be written now that `text` came."""
-        first, *others = printable(text).replace("\t", _TAB).split("\n")
-        self._row += first
-        out = self._settled()
-        for piece in others:
-            out += self.end() + "\n"
-            self._row = piece
-            out += self._settled()
+        from rich.text import Text
+
+        from dflash2_mlx.chat.layout import may_begin
+
+        out = ""
+        for row in self._flow.push(Text(printable(text).replace("\t", _TAB))):
+            out += row.plain[self._written :] + "\n"
+            self._written = 0
+        open_row = self._flow.current
+        words = [n for n in range(self._written + 1, len(open_row)) if may_begin(open_row, n)]
+        words += [len(open_row)] * open_row.endswith(" ")
+        whole = len(open_row[: max(words, default=0)].rstrip(" "))
+        out += open_row[self._written : whole]
+        self._written = max(self._written, whole)
         return out
 
     def end(self) -> str:
         """What is held back; the row is over."""
-        rest = self._row[self._written :]
-        self._row, self._written = "", 0
+        rest = "\n".join(row.plain for row in self._flow.close())[self._written :]
+        self._written = 0
         return rest
-
-    def _settled(self) -> str:
-        from dflash2_mlx.chat.layout import line_starts, may_begin
-
-        out, width = "", max(8, shutil.get_terminal_size().columns - 1)
-        while starts := line_starts(self._row, width, width)[:1]:
-            out += self._row[self._written : starts[0]].rstrip() + "\n"
-            self._row, self._written = self._row[starts[0] :], 0
-        whole = len(self._row.rstrip(" "))
-        if whole == len(self._row):
-            whole = max((n for n in range(self._written + 1, whole) if may_begin(self._row, n)), default=0)
-            whole = len(self._row[:whole].rstrip(" "))
-        if whole > self._written:
-            out += self._row[self._written : whole]
-            self._written = whole
-        return out
 
 
 class Out:

@@ -46,6 +46,7 @@ def serve(
     prefix_cache_gb: options.PrefixCacheGb = None,
     effort_map: options.EffortMap = None,
     log_level: options.LogLevel = "info",
+    open_page: options.OpenPage = False,
 ) -> None:
     """Serve one pair over HTTP to OpenAI and Anthropic clients, until Ctrl-C.
 
@@ -72,15 +73,23 @@ def serve(
     opened = get_ready(load, max_context)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("dflash2_mlx").setLevel(log_level.upper())
-    raise typer.Exit(_run(opened, settings, Out()))
+    raise typer.Exit(_run(opened, settings, Out(), open_page))
 
 
-def _run(opened: OpenedPair, settings: ServeSettings, out: Out) -> int:
+def _run(opened: OpenedPair, settings: ServeSettings, out: Out, open_page: bool) -> int:
     from dflash2_mlx.server.model import open_engine
     from dflash2_mlx.server.run import serve as run
 
     out.note(f"dflash2-mlx: loading {opened.params.model}")
-    return run(lambda: open_engine(opened, settings), settings, lambda listening: banner(listening, out))
+    return run(lambda: open_engine(opened, settings), settings, lambda listening: _begin(listening, out, open_page))
+
+
+def _begin(listening: "Listening", out: Out, open_page: bool) -> None:
+    import webbrowser  # of no use to any other command
+
+    banner(listening, out)
+    if open_page and not webbrowser.open(listening.url):
+        out.note(f"warning      no browser could be opened; the page is at {listening.url}")
 
 
 def banner(listening: "Listening", out: Out) -> None:

@@ -3,13 +3,14 @@
 import io
 from collections.abc import Iterable
 
-from dflash2_mlx.chat.chat import Chat, Reports
+from dflash2_mlx.chat.chat import Chat, Program
 from dflash2_mlx.chat.keys import Keyboard
 from dflash2_mlx.chat.loop import Loop
 from dflash2_mlx.chat.settings import ChatSettings
 from dflash2_mlx.chat.stage import PlainStage
 from dflash2_mlx.cli.report import stat_lines
 from dflash2_mlx.config import EngineParams, SamplingParams
+from dflash2_mlx.errors import UsageError
 
 
 class Script:
@@ -36,9 +37,23 @@ class Talk:
         self.out, self.err = io.StringIO(), io.StringIO()
         stage = PlainStage(self.out, self.err, interactive=interactive)
         settings = ChatSettings(SamplingParams(), EngineParams())
-        reports = Reports(stat_lines, lambda: ["pairs"])
-        self.chat = Chat(session, settings, stage, Keyboard(live=False), reports)
+        self.kept: list[str] = []
+        self.models: dict[str, object] = {}
+        program = Program(stat_lines, lambda: ["pairs"], self.prepare, lambda said, name: self.kept.append(said.length))
+        self.chat = Chat(session, settings, stage, Keyboard(live=False), program)
         self.loop = Loop(self.chat)
+
+    def prepare(self, name: str):
+        """What loads one of `models`."""
+        if name not in self.models:
+            raise UsageError(f"there is no model {name}")
+
+        def load():
+            if isinstance(self.models[name], Exception):
+                raise self.models[name]
+            return self.models[name], SamplingParams()
+
+        return load
 
     def hear(self, *lines: str) -> str:
         """Run the lines; what was said meanwhile."""

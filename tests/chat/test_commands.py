@@ -22,7 +22,11 @@ class Silent:
 
     pair: object = field(
         default_factory=lambda: SimpleNamespace(
-            model_name="fake", chat=SimpleNamespace(levels={"off": ""}), target=SimpleNamespace(context_limit=100)
+            model_name="fake",
+            chat=SimpleNamespace(levels={"off": ""}),
+            target=SimpleNamespace(context_limit=100),
+            drafter=None,
+            speculation_off="there is none",
         )
     )
 
@@ -93,9 +97,38 @@ def test_what_set_shows_it_also_takes(talk):
 def test_save_and_load_name_what_happened(talk, tmp_path):
     path = tmp_path / "talk.json"
     assert "Saved 1 turn" in talk.hear(f"/save {path}")
-    assert "nothing is overwritten" in talk.hear(f"/save {path}")
+    assert "Saved 1 turn" in talk.hear(f"/save {path}") and "Saved 1 turn" in talk.hear("/save")  # its own file
     assert "in place of 1 turn" in talk.hear(f"/load {path}")
     assert "Exported" in talk.hear(f"/export {tmp_path}/talk.md")
+    talk.hear("/clear")
+    talk.chat.conversation.turns.append(Turn("another", "talk"))
+    assert "no file is named" in talk.hear("/save") and "nothing is overwritten" in talk.hear(f"/save {path}")
+
+
+def test_a_file_of_others_is_never_replaced(talk, tmp_path):
+    (tmp_path / "theirs").write_text("precious")
+    talk.hear(f"/save {tmp_path}/mine")
+    assert "nothing is overwritten" in talk.hear(f"/save {tmp_path}/theirs")
+    assert (tmp_path / "theirs").read_text() == "precious" and talk.chat.file == tmp_path / "mine"
+
+
+def test_every_change_of_the_conversation_is_kept(talk):
+    talk.hear("/undo")
+    assert talk.kept == []  # an empty one replaces nothing
+    talk.chat.conversation.turns.append(Turn("again", "yes"))
+    talk.hear("/tokens off")
+    assert talk.kept == ["1 turn"]
+
+
+def test_another_model_takes_over_and_a_missing_one_changes_nothing(talk):
+    before = talk.chat.session
+    assert "there is no model nowhere" in talk.hear("/model nowhere") and talk.chat.session is before
+    talk.models["other"] = Silent()
+    talk.models["broken"] = UsageError("broken weights")
+    talk.models["fake"] = before
+    assert "broken weights" in talk.hear("/model broken") and talk.chat.session is before
+    talk.hear("/model other")
+    assert talk.chat.session is talk.models["other"] and len(talk.chat.conversation.turns) == 1
 
 
 def test_thinking_is_shown_again_on_request(talk):
@@ -206,9 +239,10 @@ def finished(reason, *, rounds=40):
 
 def test_the_line_about_an_answer_has_its_numbers():
     assert answer_line(finished("stop").summary, 32768) == [
-        *("61.3 tok/s", "4.25 tokens per round", "acceptance 81%", "first token 0.20 s"),
-        *("prompt 20 cached + 20 new", "context 240 / 32768"),
+        *("61.3 tok/s", "4.25 tokens per round", "first token 0.20 s"),
     ]
+    assert answer_line(finished("stop").summary, 300, 20.0)[1] == "3.07x plain"  # where plain decoding was measured
+    assert answer_line(finished("stop").summary, 300)[-1] == "context 240 of 300"  # where it gets tight
     assert "drafting off: no drafter" in answer_line(finished("stop", rounds=0).summary, 32768)
 
 

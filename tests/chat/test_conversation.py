@@ -1,11 +1,13 @@
 """Turns, and what is kept of them in files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from dflash2_mlx.chat import storage
 from dflash2_mlx.chat.conversation import Conversation, Turn, from_messages
+from dflash2_mlx.chat.history import keep
 from dflash2_mlx.errors import DFlash2Error, PromptError, UsageError
 
 
@@ -32,8 +34,9 @@ def test_undo_takes_the_newest_and_drop_the_oldest(talk):
 
 
 def test_a_saved_conversation_loads_as_it_was(talk, tmp_path):
-    path = storage.save(talk, str(tmp_path / "talk.json"), "demo")
-    loaded = storage.load(str(path))
+    path = tmp_path / "talk.json"
+    storage.save(talk, path, "demo")
+    loaded = storage.load(path)
     assert loaded.messages() == talk.messages()
     assert json.loads(path.read_text(encoding="utf-8"))["version"] == 1
 
@@ -43,14 +46,31 @@ def test_no_file_is_overwritten(talk, tmp_path, write):
     path = tmp_path / "there"
     path.write_text("precious")
     with pytest.raises(UsageError, match="nothing is overwritten"):
-        write(talk, str(path))
+        write(talk, path)
     assert path.read_text() == "precious"
+
+
+def test_a_file_is_replaced_only_when_asked_and_keeps_its_mode(talk, tmp_path):
+    path = tmp_path / "talk.json"
+    path.write_text("old")
+    path.chmod(0o600)
+    storage.save(talk, path, "demo", replace=True)
+    assert storage.load(path).messages() == talk.messages() and path.stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["talk.json"]
+
+
+def test_the_last_conversation_is_kept_for_its_owner_and_nowhere_else(talk, tmp_path):
+    path = tmp_path / "state" / "last_chat.json"
+    for _ in range(2):
+        keep(talk, path, "demo")
+    assert storage.load(path).messages() == talk.messages() and path.stat().st_mode & 0o777 == 0o600
+    keep(talk, Path("/proc/nowhere/last_chat.json"), "demo")  # and no complaint
 
 
 @pytest.mark.parametrize("name", ["", "/nowhere/talk.json", "/proc/talk.json"])
 def test_a_place_that_cannot_be_written_is_told(talk, name):
     with pytest.raises(UsageError):
-        storage.save(talk, name, "demo")
+        storage.save(talk, storage.path_of(name), "demo")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +89,13 @@ def test_a_file_that_is_no_saved_chat_is_refused(tmp_path, content, words):
     path = tmp_path / "talk.json"
     path.write_text(content)
     with pytest.raises(UsageError, match=words):
-        storage.load(str(path))
+        storage.load(path)
+
+
+def test_a_file_that_is_not_there_is_said_in_one_way(tmp_path):
+    with pytest.raises(UsageError) as error:
+        storage.load(tmp_path / "none")
+    assert str(error.value).startswith(f"cannot read {tmp_path}/none: No such file") and "JSON" not in str(error.value)
 
 
 def test_messages_out_of_turn_are_refused():
@@ -84,12 +110,14 @@ def test_messages_out_of_turn_are_refused():
 
 
 def test_an_export_reads_like_a_document(talk, tmp_path):
-    text = storage.export(talk, str(tmp_path / "talk.md")).read_text(encoding="utf-8")
+    exported = tmp_path / "talk.md"
+    storage.export(talk, exported)
+    text = exported.read_text(encoding="utf-8")
     assert text.startswith("**System:** Be kind.\n\n## hi\n\nhello\n\n## 漢字?\n\n") and text.endswith("[stopped]\n")
 
 
 def test_a_file_in_a_message_stands_in_a_longer_fence_than_its_own():
-    assert storage.quoted("/tmp/a.md", "x\n````\ny\n````\n") == "a.md:\n`````\nx\n````\ny\n````\n`````\n\n"
+    assert storage.quoted(Path("/tmp/a.md"), "x\n````\ny\n````\n") == "a.md:\n`````\nx\n````\ny\n````\n`````\n\n"
 
 
 @pytest.mark.parametrize("name", ["a\0b", "half a character"])
@@ -97,16 +125,16 @@ def test_what_no_file_can_be_called_or_hold_is_told_and_leaves_no_file(talk, tmp
     talk.system = "Be \udcff."
     for write in (lambda path: storage.save(talk, path, "demo"), lambda path: storage.export(talk, path)):
         with pytest.raises(UsageError, match="Nothing was written"):
-            write(f"{tmp_path}/{name}")
+            write(tmp_path / name)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="cannot read"):
-        storage.read_text(f"{tmp_path}/{name}")
+        storage.read_text(tmp_path / name)
 
 
 def test_only_text_files_are_read(tmp_path):
     (tmp_path / "a").write_bytes(b"\xff\x00")
     with pytest.raises(PromptError, match="UTF-8"):
-        storage.read_text(str(tmp_path / "a"))
+        storage.read_text(tmp_path / "a")
     for name in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DFlash2Error, match="cannot read"):
-            storage.read_text(str(name))
+            storage.read_text(name)

@@ -163,7 +163,7 @@ def test_the_styles_of_blocks_and_marks():
         word: str(text.get_style_at_offset(CONSOLE, text.plain.index(word))) for word in ("Big", "b ", "c ", "l ")
     }
     assert styles["Big"] == "bold underline" and styles["b "] == "bold italic"
-    assert "cyan" in styles["c "] and "underline" in styles["l "]
+    assert "magenta" in styles["c "] and "underline" in styles["l "]
 
 
 def test_links_are_followed_where_the_terminal_can():

@@ -2,11 +2,13 @@
 
 import io
 import os
+import re
 
 import pyte
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from dflash2_mlx.chat.look import Look, look_of
 from dflash2_mlx.chat.markdown import MarkdownStream
@@ -119,7 +121,7 @@ def test_hidden_thinking_leaves_one_line():
     time = iter(range(100))
     view = ScreenView(emulator.screen, ViewOptions(thinking=False), clock=lambda: float(next(time)))
     view.prefilling(Prefilling(10, 100))
-    assert emulator.lines == ["reading 10 of 100 tokens"]
+    assert emulator.lines == ["⠋ reading 10 of 100 tokens, 1 s"]
     for _ in range(3):
         view.round(Round((1, 2), 4, 1))
         view.delta(Delta("reasoning", "hm, hm\n"))
@@ -129,6 +131,18 @@ def test_hidden_thinking_leaves_one_line():
     view.finish()
     assert len(emulator.lines) == 3 and emulator.lines[0].startswith("thought for") and emulator.lines[2] == "yes"
     assert "7 tokens" in emulator.lines[0]
+
+
+def test_what_we_say_about_an_answer_fits_a_narrow_terminal():
+    emulator = Emulator(24, 24)
+    view = ScreenView(emulator.screen, ViewOptions(thinking=False), clock=iter(map(float, range(100))).__next__)
+    view.prefilling(Prefilling(1000, 10_000))
+    view.round(Round((1, 2), 4, 1))
+    view.delta(Delta("reasoning", "hm"))
+    view.delta(Delta("answer", "yes"))
+    view.finish()
+    written = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", emulator.written.getvalue())
+    assert max(map(cell_len, re.split(r"[\r\n]", written))) <= 23 and "(/think" in written
 
 
 @pytest.mark.parametrize("answer", ANSWERS[:2], ids=["prose", "code"])

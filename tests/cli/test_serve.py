@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from dflash2_mlx.cli import serve
+from dflash2_mlx.cli.out import Out
 from dflash2_mlx.cli.serve import read_block_size, read_effort_map, read_gigabytes
 from dflash2_mlx.errors import UsageError
 
@@ -50,6 +53,15 @@ def test_values_are_read_as_people_write_them():
     assert read_gigabytes(0.5) == 500_000_000
     with pytest.raises(UsageError):
         read_gigabytes(float("nan"))
+
+
+@pytest.mark.parametrize(("asked", "opened"), [(True, ["http://here"]), (False, [])])
+def test_the_page_is_opened_where_that_is_asked(monkeypatch, capsys, asked, opened):
+    calls = []
+    monkeypatch.setattr("webbrowser.open", lambda url: bool(calls.append(url)))
+    monkeypatch.setattr(serve, "banner", lambda listening, out: None)
+    serve._begin(SimpleNamespace(url="http://here"), Out(), asked)
+    assert calls == opened and ("no browser" in capsys.readouterr().err) == asked
 
 
 def test_a_taken_port_fails_at_once_and_says_what_to_type(cli):
