@@ -52,6 +52,7 @@ class Group(BaseModel):
     name: str
     methods: dict[str, Figures]
     speedup: dict[str, Spread | None]
+    whole_speedup: dict[str, Spread | None] = {}
     same_text: bool
 
 
@@ -194,8 +195,12 @@ def _figures(old: Group, new: Group, *, counts: bool) -> Iterator[tuple[Change, 
         for name, rising in (("decode_rate", True), ("prefill_rate", True), ("first_token_s", False)):
             yield from _spreads((old.name, method, name), getattr(one, name), getattr(other, name), "machine", rising)
         if method in old.speedup and method in new.speedup:
-            place = (old.name, method, "speed-up")
-            yield from _spreads(place, old.speedup[method], new.speedup[method], "drafting", rising=True)
+            for name, ones, others in (
+                ("speed-up", old.speedup, new.speedup),
+                ("speed-up of the answer", old.whole_speedup, new.whole_speedup),
+            ):
+                place = (old.name, method, name)
+                yield from _spreads(place, ones.get(method), others.get(method), "drafting", rising=True)
             if counts:
                 yield _counts((old.name, method, "tokens per round"), one.tokens_per_round, other.tokens_per_round)
     yield _counts((old.name, "all", "same text"), float(old.same_text), float(new.same_text))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import about, facts
+from dflash2_mlx.bench.judge import EXPECTED
 from dflash2_mlx.bench.methods import PLAIN, title
 from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, shown
 from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Series, Table
@@ -142,6 +143,8 @@ def _text_verdict(groups: Sequence[GroupResult]) -> str:
     different = [group.name for group in groups if not group.same_text]
     if not different:
         return "The text was the same with and without drafting in every answer."
+    if any(d.kind == EXPECTED for group in groups for d in group.differences):
+        return "The texts differ, as they may: rejection sampling draws one of its own from the same distribution."
     faults = [d.why for group in groups for d in group.differences if d.kind == "fault"]
     why = f"{faults[0]}; `dflash2-mlx bench check` says more" if faults else "rounding between two tokens as likely"
     return (

@@ -83,7 +83,8 @@ def run(
     _check_context(pair, *(contexts or (found.document_tokens for found in workloads)))
     counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     where = describe(pair, older, sampling.seed)
-    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge_of(pair, where))
+    judge = judge_of(pair, where) if acceptance == "coupled" or temperature == 0 else None
+    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge)
     groups = groups_of(workloads, words, contexts, lengths)
     results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
     settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)

@@ -177,3 +177,9 @@ def test_the_headline_has_the_whole_answer_first_and_the_machine(clock, plain, d
         "Times plain decoding: right of the line drafting is faster, red is slower",
         "Rate after the first token",
     ]
+
+
+def test_rejection_sampling_may_draw_another_text(clock, plain):
+    other = FakeSession(clock, drafted_rounds([1], [2, 9, 4], [5, 6, 7, 8]))
+    lines = verdict_of(clock, plain, other, judge=None)
+    assert any("as they may" in line for line in lines) and not any("DIFFERS" in line for line in lines)
