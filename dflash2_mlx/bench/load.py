@@ -11,7 +11,7 @@ from httpx2 import Client
 
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask, client_of
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
+from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, shown
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Share, Table
 from dflash2_mlx.errors import LaunchError
@@ -182,8 +182,9 @@ def load_report(document: LoadDocument) -> Report:
         ("server", document.base_url), ("model there", document.model), ("tokens at most", str(document.max_tokens))
     )  # fmt: skip
     return Report(
-        "dflash2-mlx bench load", tuple(_verdict(document)), (section,), facts(document.environment, settings)
-    )
+        "dflash2-mlx bench load", tuple(_verdict(document)), (section,), facts(document.environment, settings),
+        about(document.environment, f"{document.model} at {document.base_url}"),
+    )  # fmt: skip
 
 
 def _verdict(document: LoadDocument) -> list[str]:

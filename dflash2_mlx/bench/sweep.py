@@ -152,7 +152,7 @@ def sweep_report(document: SweepDocument) -> Report:
         (
             w.rows, w.cost.verify, w.cost.draft, w.cost.round, w.tokens_per_round, w.predicted, Ratio(w.measured),
             Share(w.measured.median / w.predicted - 1, signed=True),
-            "best" if w.rows == document.best else "as good" if w.rows in document.as_good else None,
+            "best" if w.rows == document.best else "as good" if w.rows in document.as_good else "",
         )
         for w in widths
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def sweep_report(document: SweepDocument) -> Report:
         "measured", places, tuple(w.measured.median for w in widths), tuple(w.measured.samples for w in widths),
         colour="dflash2",
     )  # fmt: skip
-    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True, colour="dflash1")
+    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True, colour="0")
     speed = Chart("lines", "Speed-up by block size", "rows of a block, anchor included", "times plain",
                   (measured, predicted), (), (1.0, "plain decoding"))  # fmt: skip
     costs = Chart(
