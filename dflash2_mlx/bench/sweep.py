@@ -52,6 +52,9 @@ class Width:
     measured: Spread
 
 
+Outcome = tuple[float, tuple[Width, ...], bool]  # seconds of a plain step, all widths, whether every text was the same
+
+
 @dataclass(frozen=True, slots=True)
 class SweepDocument:
     """Everything of one sweep. as_good: the block sizes that noise does not tell from the one of the best median."""
@@ -67,6 +70,15 @@ class SweepDocument:
     as_good: tuple[int, ...]
     same_text: bool
     complete: bool = True
+
+    @classmethod
+    def of(
+        cls, where: Environment, workloads: tuple[str, ...], repeats: int, found: Outcome, *, complete: bool
+    ) -> "SweepDocument":
+        """The document of what was found."""
+        step_s, widths, same = found
+        best = best_of(widths), as_good_of(widths)
+        return cls(KIND, VERSION, where, workloads, repeats, step_s, widths, *best, same, complete)
 
 
 def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
@@ -117,9 +129,7 @@ def take_groups(
         yield found
 
 
-def outcome(
-    found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]
-) -> tuple[float, tuple[Width, ...], bool]:
+def outcome(found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]) -> Outcome:
     """Seconds of a plain step, all widths, and whether every text was the same.
 
     Raises: UsageError where no answer was long enough to time a step or a whole block.
