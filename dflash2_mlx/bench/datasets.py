@@ -36,8 +36,8 @@ def _code(row: Row) -> tuple[str, ...]:
 
 def _mbpp(row: Row) -> tuple[str, ...]:
     tests = row.get("test_list")
-    shown = "\n".join(str(test) for test in tests) if isinstance(tests, list) else ""
-    return (f"{_word(row, 'prompt', 'text')}\nThe function must pass these tests:\n{shown}",)
+    lines = "\n".join(str(test) for test in tests) if isinstance(tests, list) else ""
+    return (f"{_word(row, 'prompt', 'text')}\nThe function must pass these tests:\n{lines}",)
 
 
 def _turns(row: Row) -> tuple[str, ...]:

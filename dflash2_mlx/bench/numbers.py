@@ -23,7 +23,7 @@ class Spread:
     samples: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"{shown(self.median)} ({shown(self.low)}-{shown(self.high)})"
+        return f"{short(self.median)} ({short(self.low)}-{short(self.high)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _side(ratio: float, statistic: NDArray[np.float64]) -> int:
     return 1 if low > 1 else -1 if high < 1 else 0
 
 
-def shown(value: float | None) -> str:
+def short(value: float | None) -> str:
     """The number with about three digits, a dash where there is none."""
     if value is None:
         return "-"

@@ -8,7 +8,7 @@ from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import about, facts
 from dflash2_mlx.bench.judge import EXPECTED
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, shown
+from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, short
 from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Series, Table
 from dflash2_mlx.bench.run import GroupResult, drafted
 from dflash2_mlx.bench.run_sections import detail_sections
@@ -17,7 +17,7 @@ _NOISY = 0.25  # range over median above which the repeats disagree
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How a run was made."""
 
     repeats: int
@@ -36,7 +36,7 @@ class RunDocument:
     kind: str
     version: int
     environment: Environment
-    settings: Settings
+    settings: RunSettings
     groups: tuple[GroupResult, ...]
     complete: bool = True
 
@@ -62,7 +62,7 @@ def run_report(document: RunDocument) -> Report:
     )
 
 
-def _warning(settings: Settings) -> str:
+def _warning(settings: RunSettings) -> str:
     """Why the run is not to be taken at its word."""
     if not settings.quick and settings.repeats >= FEWEST:
         return ""
@@ -107,7 +107,7 @@ def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str
         share = statistics.median(rates) / environment.ceiling
         lines.append(
             f"Plain decoding reaches {share:.0%} of what memory bandwidth alone would allow "
-            f"({shown(environment.ceiling)} tok/s at {environment.bandwidth:.0f} GB/s)."
+            f"({short(environment.ceiling)} tok/s at {environment.bandwidth:.0f} GB/s)."
         )
     return lines
 

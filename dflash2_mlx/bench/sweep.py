@@ -37,7 +37,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Width:
+class BlockFigures:
     """One block size: the speed-up that its parts predict, and the measured one.
 
     rounds, plain_steps: of one repeat; where one token is left of an answer, nothing can be drafted.
@@ -52,7 +52,8 @@ class Width:
     measured: Spread
 
 
-Outcome = tuple[float, tuple[Width, ...], bool]  # seconds of a plain step, all widths, whether every text was the same
+# seconds of a plain step, all block sizes, whether every text was the same
+Outcome = tuple[float, tuple[BlockFigures, ...], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class SweepDocument:
     workloads: tuple[str, ...]
     repeats: int
     plain_step_s: float
-    widths: tuple[Width, ...]
+    widths: tuple[BlockFigures, ...]
     best: int
     as_good: tuple[int, ...]
     same_text: bool
@@ -106,13 +107,13 @@ def plain_step(part: Parts) -> float | None:
     return statistics.median(passes) if passes else None
 
 
-def best_of(widths: Sequence[Width]) -> int:
+def best_of(widths: Sequence[BlockFigures]) -> int:
     """The block size with the best median; the narrowest of those within 2 % of it; 1 where none beats plain."""
     top = max(1.0, *(width.measured.median for width in widths))
     return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
 
 
-def as_good_of(widths: Sequence[Width]) -> tuple[int, ...]:
+def as_good_of(widths: Sequence[BlockFigures]) -> tuple[int, ...]:
     """The block sizes that are not slower than the one of the best median beyond noise, repeat by repeat."""
     top = max(widths, key=lambda width: width.measured.median).measured.samples
     held = {w.rows: [one / best for one, best in zip(w.measured.samples, top, strict=True)] for w in widths}
@@ -142,7 +143,7 @@ def outcome(found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]
         predicted = cost.speedup(one.decoded_tokens, one.rounds, one.plain_steps)
         measured = speedup(passes, merged[PLAIN])
         assert measured is not None
-        widths.append(Width(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured))
+        widths.append(BlockFigures(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured))
     texts = {name: [a.tokens for a in passes.repeats()[0]] for name, passes in merged.items()}
     steps = [seconds for seconds in map(plain_step, merged[PLAIN].parts) if seconds]
     return statistics.median(steps), tuple(widths), all(text == texts[PLAIN] for text in texts.values())

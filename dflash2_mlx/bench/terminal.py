@@ -32,12 +32,12 @@ def _console() -> Console:
 
 
 def _table(title: str, table: Table, *, roomy: bool) -> RichTable:
-    shown = RichTable(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    rich_table = RichTable(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for number, name in enumerate(table.columns):
-        shown.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0, overflow="fold")
+        rich_table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0, overflow="fold")
     for row in table.rows:
-        shown.add_row(*(_text(value, roomy=roomy) for value in row))
-    return shown
+        rich_table.add_row(*(_text(value, roomy=roomy) for value in row))
+    return rich_table
 
 
 def _text(value: Cell, *, roomy: bool) -> Text:

@@ -73,7 +73,7 @@ def run(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import Width, judge_of, methods_of, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
-    from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report
+    from dflash2_mlx.bench.run_report import RunDocument, RunSettings, run_report
     from dflash2_mlx.loading.load import with_drafter
     from dflash2_mlx.session.session import block_size_for
 
@@ -87,7 +87,7 @@ def run(
     plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge)
     groups = groups_of(workloads, words, contexts, lengths)
     results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
-    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
+    settings = RunSettings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
     document = RunDocument(KIND, VERSION, where, settings, results, complete)
     finish(document, run_report(document), report, json=json)
 

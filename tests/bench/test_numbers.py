@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dflash2_mlx.bench.numbers import beyond_noise, changed, percentiles, rate, shown, slope, spread
+from dflash2_mlx.bench.numbers import beyond_noise, changed, percentiles, rate, short, slope, spread
 
 
 def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed():
@@ -41,7 +41,7 @@ def test_a_slope_is_the_least_squares_line():
     ("value", "text"), [(123.4, "123"), (12.345, "12.3"), (0.01234, "0.0123"), (0, "0"), (None, "-"), (1.0, "1.00")]
 )
 def test_numbers_are_shown_with_three_digits(value, text):
-    assert shown(value) == text
+    assert short(value) == text
 
 
 def noisy(median, noise, count, seed):
