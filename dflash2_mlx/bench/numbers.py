@@ -22,9 +22,6 @@ class Spread:
     high: float
     samples: tuple[float, ...]
 
-    def __str__(self) -> str:
-        return f"{short(self.median)} ({short(self.low)}-{short(self.high)})"
-
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
@@ -51,7 +48,7 @@ def median_of(found: Spread | None) -> float | None:
 def percentiles(values: Sequence[float]) -> Percentiles | None:
     """p50, p95, p99 of the values, each a value that was measured; None where there are none.
 
-    A percentile that fewer values lie above than one is the maximum by another name, so it is left out.
+    A percentile that no value lies above is the maximum by another name, so it is left out.
     """
     if not values:
         return None

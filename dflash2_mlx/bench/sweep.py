@@ -109,8 +109,10 @@ def plain_step(part: Parts) -> float | None:
 
 def best_of(widths: Sequence[BlockFigures]) -> int:
     """The block size with the best median; the narrowest of those within 2 % of it; 1 where none beats plain."""
-    top = max(1.0, *(width.measured.median for width in widths))
-    return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
+    if max(beyond_noise(width.measured.samples) for width in widths) < 1:
+        return 1
+    top = max(width.measured.median for width in widths)
+    return next(w.rows for w in widths if w.measured.median * _TIE >= top)
 
 
 def as_good_of(widths: Sequence[BlockFigures]) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ def test_the_narrower_block_wins_a_tie():
 
 def test_plain_decoding_is_best_where_no_block_beats_it():
     assert best_of([width(2, 0.9), width(4, 0.8)]) == 1
+    assert best_of([replace(width(2, 1.0), measured=spread([0.8, 1.1, 1.2, 1.0, 1.3]))]) == 1, "within noise"
 
 
 def document(*widths):
