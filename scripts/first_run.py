@@ -72,7 +72,9 @@ def conclude(console: Console, lines: Sequence[str]) -> None:
     """What came out, in words, and what to type next."""
     console.print()
     for line in lines:
-        console.print(Text(line, COLOURS[-1] if line.startswith("Slower") or "DIFFERS" in line else ""))
+        console.print(
+            Text(line, COLOURS[-1] if line.startswith(("Slower", "Looks slower")) or "DIFFERS" in line else "")
+        )
     command = Path(sys.executable).parent / "dflash2-mlx"
     place = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print("\nNext:")
@@ -94,7 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="timed answers a prompt and mode (default 5)")
     repeat = max(1, parser.parse_args().repeat)
-    console, pair = Console(highlight=False, soft_wrap=True), load("demo")
+    console, pair = Console(highlight=False, soft_wrap=not sys.stdout.isatty()), load("demo")
     show(pair, PROMPTS[0])
     where = describe(pair)
     plan = RunPlan(repeat, SamplingParams(), parts=False, judge=judge_of(pair, where))
@@ -112,7 +114,9 @@ def main() -> int:
     for group in groups_of(workloads, ["off"], [], []):
         results.append(run_group(group, methods, plan))
         console.print(row(results[-1]))
-    lines = [line for line in verdict(results, where) if not line.startswith("Faster")]  # the table shows these
+    lines = [
+        line for line in verdict(results, where) if not line.startswith(("Faster", "Looks faster"))
+    ]  # the table shows these
     conclude(console, lines)
     same = all(result.same_text for result in results)
     if not sys.stdout.isatty():

@@ -219,7 +219,7 @@ def check_report(document: CheckDocument) -> Report:
         (f"temperature {t.temperature:g}", t.answers, t.plain_calls, t.plain_valid, t.drafted_calls, t.drafted_valid)
         for t in document.tools
     )
-    sections = (
+    sections: tuple[Section, ...] = (
         Section("check", "Checks", (), Table(("check", "answers", "same", "rounding", "fault"), rows)),
         Section(
             "differences", "Differences", (f"A lead of up to {document.margin:g} logits counts as rounding.",),
@@ -234,6 +234,7 @@ def check_report(document: CheckDocument) -> Report:
             Table(("prompt", "tokens per round"), tuple(document.long_context.items())),
         ),
     )  # fmt: skip
+    sections = tuple(section for section in sections if section.table and section.table.rows)
     settings = (("block sizes", ", ".join(map(str, document.block_sizes))),)
     return Report(
         "dflash2-mlx bench check", tuple(_verdict(document)), sections, facts(document.environment, settings),

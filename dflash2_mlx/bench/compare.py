@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dflash2_mlx.bench.numbers import FEWEST, Spread, changed, shown
+from dflash2_mlx.bench.numbers import FEWEST, Spread, changed, short
 from dflash2_mlx.bench.report import Report, Section, Share, Table
 from dflash2_mlx.errors import UsageError
 
@@ -44,7 +44,7 @@ class Figures(BaseModel):
     first_token_s: Spread | None = None
 
 
-class Group(BaseModel):
+class GroupFigures(BaseModel):
     """What of one workload is compared."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -52,10 +52,11 @@ class Group(BaseModel):
     name: str
     methods: dict[str, Figures]
     speedup: dict[str, Spread | None]
+    whole_speedup: dict[str, Spread | None] = {}
     same_text: bool
 
 
-class Settings(BaseModel):
+class HowMade(BaseModel):
     """How the run was made; all its other settings too."""
 
     model_config = ConfigDict(extra="allow")
@@ -75,9 +76,9 @@ class Run(BaseModel):
     """What of a document of `bench run` is read."""
 
     complete: bool = True
-    settings: Settings
+    settings: HowMade
     environment: dict[str, object]
-    groups: list[Group]
+    groups: list[GroupFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +185,22 @@ def comparison_report(found: Comparison) -> Report:
 
 
 def _words(change: Change) -> str:
-    return f"{change.group} {change.figure} {shown(change.before)} -> {shown(change.after)}"
+    return f"{change.group} {change.figure} {short(change.before)} -> {short(change.after)}"
 
 
-def _figures(old: Group, new: Group, *, counts: bool) -> Iterator[tuple[Change, bool]]:
+def _figures(old: GroupFigures, new: GroupFigures, *, counts: bool) -> Iterator[tuple[Change, bool]]:
     """Every figure that both have, and whether it changed. counts: the block size was fixed, so that they repeat."""
     for method in [name for name in old.methods if name in new.methods]:
         one, other = old.methods[method], new.methods[method]
         for name, rising in (("decode_rate", True), ("prefill_rate", True), ("first_token_s", False)):
             yield from _spreads((old.name, method, name), getattr(one, name), getattr(other, name), "machine", rising)
         if method in old.speedup and method in new.speedup:
-            place = (old.name, method, "speed-up")
-            yield from _spreads(place, old.speedup[method], new.speedup[method], "drafting", rising=True)
+            for name, ones, others in (
+                ("speed-up", old.speedup, new.speedup),
+                ("speed-up of the answer", old.whole_speedup, new.whole_speedup),
+            ):
+                place = (old.name, method, name)
+                yield from _spreads(place, ones.get(method), others.get(method), "drafting", rising=True)
             if counts:
                 yield _counts((old.name, method, "tokens per round"), one.tokens_per_round, other.tokens_per_round)
     yield _counts((old.name, "all", "same text"), float(old.same_text), float(new.same_text))

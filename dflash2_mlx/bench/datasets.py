@@ -9,7 +9,6 @@ from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.errors import LoadError, UsageError
 from dflash2_mlx.parsing import parse_json
 from dflash2_mlx.store.faults import explain
-from dflash2_mlx.store.hub import cache_folder
 
 Row = Mapping[str, object]
 _TIMEOUT_S = 30.0
@@ -36,8 +35,8 @@ def _code(row: Row) -> tuple[str, ...]:
 
 def _mbpp(row: Row) -> tuple[str, ...]:
     tests = row.get("test_list")
-    shown = "\n".join(str(test) for test in tests) if isinstance(tests, list) else ""
-    return (f"{_word(row, 'prompt', 'text')}\nThe function must pass these tests:\n{shown}",)
+    lines = "\n".join(str(test) for test in tests) if isinstance(tests, list) else ""
+    return (f"{_word(row, 'prompt', 'text')}\nThe function must pass these tests:\n{lines}",)
 
 
 def _turns(row: Row) -> tuple[str, ...]:
@@ -87,38 +86,32 @@ def fetch_workload(name: str, rows: int) -> Workload:
 
 def _fetch(dataset: Dataset) -> Path:
     """The data set's file in the cache, downloaded where it is missing."""
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import constants, snapshot_download
 
     try:
-        if constants.HF_HUB_OFFLINE:
-            return _cached(dataset)
-        info = HfApi().dataset_info(dataset.repository, timeout=_TIMEOUT_S)
-        names = [file.rfilename for file in info.siblings or ()]
-        name = _fitting(names, dataset)
-        if name is None:
-            raise LoadError(
-                f"{dataset.repository} has no file like {' or '.join(dataset.patterns)}; the data set has changed. "
-                "Use another --dataset, and please report it."
+        folder = Path(
+            snapshot_download(
+                dataset.repository,
+                repo_type="dataset",
+                allow_patterns=list(dataset.patterns),
+                etag_timeout=_TIMEOUT_S,
             )
-        return Path(hf_hub_download(dataset.repository, name, repo_type="dataset", revision=info.sha))
-    except LoadError:
-        raise
+        )
     except Exception as error:  # of huggingface_hub, its HTTP client or the disk
+        if constants.HF_HUB_OFFLINE:
+            raise LoadError(
+                f"HF_HUB_OFFLINE is set and the data set {dataset.repository} is not in the cache. Unset it to go "
+                "online once, or leave out --dataset."
+            ) from error
         raise explain(error, f"the data set {dataset.repository}") from error
-
-
-def _cached(dataset: Dataset) -> Path:
-    """The newest snapshot's file. Raises: LoadError where there is none."""
-    root = cache_folder() / f"datasets--{dataset.repository.replace('/', '--')}" / "snapshots"
-    for folder in sorted(root.glob("*"), key=lambda path: path.stat().st_mtime, reverse=True):
-        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-        name = _fitting(names, dataset)
-        if name:
-            return folder / name
-    raise LoadError(
-        f"HF_HUB_OFFLINE is set and the data set {dataset.repository} is not in the cache. Unset it to go online once, "
-        "or leave out --dataset."
-    )
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    name = _fitting(names, dataset)
+    if name is None:
+        raise LoadError(
+            f"{dataset.repository} has no file like {' or '.join(dataset.patterns)}; the data set has changed. "
+            "Use another --dataset, and please report it."
+        )
+    return folder / name
 
 
 def _fitting(names: Sequence[str], dataset: Dataset) -> str | None:

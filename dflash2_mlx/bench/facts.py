@@ -1,7 +1,7 @@
 """The environment as lines for the report. Knows the environment's dataclasses only."""
 
 from dflash2_mlx.bench.environment import Environment, Model
-from dflash2_mlx.bench.numbers import shown
+from dflash2_mlx.bench.numbers import short
 from dflash2_mlx.store.hub import gigabytes
 
 
@@ -28,7 +28,7 @@ def facts(environment: Environment, settings: tuple[tuple[str, str], ...] = ()) 
         lines.append(("load average at the end", f"{e.load_average:.2f}"))
     if e.ceiling:
         lines.append(
-            ("memory ceiling", f"{shown(e.ceiling)} tok/s plain: {e.bandwidth:.0f} GB/s over the target's weights")
+            ("memory ceiling", f"{short(e.ceiling)} tok/s plain: {e.bandwidth:.0f} GB/s over the target's weights")
         )
     return (*lines, *settings)
 

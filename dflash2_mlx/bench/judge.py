@@ -9,6 +9,7 @@ from dflash2_mlx.session.session import Request
 # Leads, in logits, that rounding can turn over: a float32 sum taken in another order, and two neighbours of a logit
 # between 16 and 32 in bfloat16, which is how far apart half precision and quantised weights round on a GPU.
 EXACT, ROUNDED = 1e-3, 0.25
+EXPECTED = "expected"  # of a difference: the rule by which drafts are kept draws a text of its own
 
 
 @dataclass(frozen=True, slots=True)

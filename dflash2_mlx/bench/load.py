@@ -11,8 +11,8 @@ from httpx2 import Client
 
 from dflash2_mlx.bench.chat_client import Endpoint, Reply, ask, client_of
 from dflash2_mlx.bench.environment import Environment
-from dflash2_mlx.bench.facts import facts
-from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, shown
+from dflash2_mlx.bench.facts import about, facts
+from dflash2_mlx.bench.numbers import Percentiles, percentiles, shares_of, short
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Share, Table
 from dflash2_mlx.errors import LaunchError
 
@@ -137,7 +137,7 @@ def run_load(plan: LoadPlan, clients: Sequence[int], note: Callable[[str], None]
         )
     for count in clients:
         level = run_level(plan, count)
-        note(f"{count:>4} clients  {shown(level.throughput)} tok/s, {level.failed} failed")
+        note(f"{count:>4} clients  {short(level.throughput)} tok/s, {level.failed} failed")
         yield level
 
 
@@ -182,8 +182,9 @@ def load_report(document: LoadDocument) -> Report:
         ("server", document.base_url), ("model there", document.model), ("tokens at most", str(document.max_tokens))
     )  # fmt: skip
     return Report(
-        "dflash2-mlx bench load", tuple(_verdict(document)), (section,), facts(document.environment, settings)
-    )
+        "dflash2-mlx bench load", tuple(_verdict(document)), (section,), facts(document.environment, settings),
+        about(document.environment, f"{document.model} at {document.base_url}"),
+    )  # fmt: skip
 
 
 def _verdict(document: LoadDocument) -> list[str]:
@@ -192,8 +193,8 @@ def _verdict(document: LoadDocument) -> list[str]:
     best = max(levels, key=lambda level: level.throughput)
     first = levels[0]
     lines = [
-        f"{shown(first.throughput)} tok/s with {first.clients} client{'' if first.clients == 1 else 's'}; the most is "
-        f"{shown(best.throughput)} tok/s with {best.clients}."
+        f"{short(first.throughput)} tok/s with {first.clients} client{'' if first.clients == 1 else 's'}; the most is "
+        f"{short(best.throughput)} tok/s with {best.clients}."
     ]
     lines.append(f"{failed} of {total} requests FAILED." if failed else f"All {total} requests were answered in full.")
     return lines

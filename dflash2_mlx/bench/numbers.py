@@ -22,9 +22,6 @@ class Spread:
     high: float
     samples: tuple[float, ...]
 
-    def __str__(self) -> str:
-        return f"{shown(self.median)} ({shown(self.low)}-{shown(self.high)})"
-
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
@@ -51,7 +48,7 @@ def median_of(found: Spread | None) -> float | None:
 def percentiles(values: Sequence[float]) -> Percentiles | None:
     """p50, p95, p99 of the values, each a value that was measured; None where there are none.
 
-    A percentile that fewer values lie above than one is the maximum by another name, so it is left out.
+    A percentile that no value lies above is the maximum by another name, so it is left out.
     """
     if not values:
         return None
@@ -116,7 +113,7 @@ def _side(ratio: float, statistic: NDArray[np.float64]) -> int:
     return 1 if low > 1 else -1 if high < 1 else 0
 
 
-def shown(value: float | None) -> str:
+def short(value: float | None) -> str:
     """The number with about three digits, a dash where there is none."""
     if value is None:
         return "-"

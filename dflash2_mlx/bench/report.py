@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dflash2_mlx.bench.numbers import Spread, beyond_noise, shown
+from dflash2_mlx.bench.numbers import Spread, beyond_noise, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +113,4 @@ class Report:
 
 def cell(value: Cell) -> str:
     """A table's cell as people read it."""
-    return shown(value) if value is None or isinstance(value, float) else str(value)
+    return short(value) if value is None or isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dflash2_mlx.bench.answers import Clock, Measured, measure
 from dflash2_mlx.bench.energy import PowerMeter
 from dflash2_mlx.bench.figures import MethodFigures, Passes, decode_rate, figures
-from dflash2_mlx.bench.judge import EXACT, Judge
+from dflash2_mlx.bench.judge import EXACT, EXPECTED, Judge, Judgement
 from dflash2_mlx.bench.methods import PLAIN, Method
 from dflash2_mlx.bench.numbers import Spread, spread
 from dflash2_mlx.bench.timing import Parts
@@ -75,7 +75,10 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How to measure. exact_length: answers go on past their end until the token limit."""
+    """How to measure. exact_length: answers go on past their end until the token limit.
+
+    judge: None where a text of its own is right, as rejection sampling draws one.
+    """
 
     repeats: int
     sampling: SamplingParams
@@ -84,7 +87,7 @@ class RunPlan:
     count_tokens: Callable[[str], int] = field(default=len)
     clock: Clock = time.perf_counter
     meter: PowerMeter | None = None
-    judge: Judge = field(default_factory=lambda: Judge(EXACT, lambda request, at, other: None))
+    judge: Judge | None = field(default_factory=lambda: Judge(EXACT, lambda request, at, other: None))
 
 
 def groups_of(
@@ -185,7 +188,8 @@ class _GroupRun:
                         if (one.tokens, one.reason) == (other.tokens, other.reason) or place in found:
                             continue
                         request = self._request(self._openings[number], self._histories[number], turn)
-                        j = self._plan.judge.of(request, other, one)
+                        judge = self._plan.judge
+                        j = judge.of(request, other, one) if judge else Judgement(EXPECTED)
                         found[place] = Difference(name, number, turn, j.at, len(other.tokens), j.kind, j.margin, j.why)
         return tuple(found.values())
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import about, facts
+from dflash2_mlx.bench.judge import EXPECTED
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, shown
+from dflash2_mlx.bench.numbers import FEWEST, FLOOR, Spread, median_of, short
 from dflash2_mlx.bench.report import Cell, Chart, Ratio, Report, Section, Series, Table
 from dflash2_mlx.bench.run import GroupResult, drafted
 from dflash2_mlx.bench.run_sections import detail_sections
@@ -16,7 +17,7 @@ _NOISY = 0.25  # range over median above which the repeats disagree
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How a run was made."""
 
     repeats: int
@@ -35,7 +36,7 @@ class RunDocument:
     kind: str
     version: int
     environment: Environment
-    settings: Settings
+    settings: RunSettings
     groups: tuple[GroupResult, ...]
     complete: bool = True
 
@@ -61,7 +62,7 @@ def run_report(document: RunDocument) -> Report:
     )
 
 
-def _warning(settings: Settings) -> str:
+def _warning(settings: RunSettings) -> str:
     """Why the run is not to be taken at its word."""
     if not settings.quick and settings.repeats >= FEWEST:
         return ""
@@ -106,7 +107,7 @@ def verdict(groups: Sequence[GroupResult], environment: Environment) -> list[str
         share = statistics.median(rates) / environment.ceiling
         lines.append(
             f"Plain decoding reaches {share:.0%} of what memory bandwidth alone would allow "
-            f"({shown(environment.ceiling)} tok/s at {environment.bandwidth:.0f} GB/s)."
+            f"({short(environment.ceiling)} tok/s at {environment.bandwidth:.0f} GB/s)."
         )
     return lines
 
@@ -142,6 +143,8 @@ def _text_verdict(groups: Sequence[GroupResult]) -> str:
     different = [group.name for group in groups if not group.same_text]
     if not different:
         return "The text was the same with and without drafting in every answer."
+    if any(d.kind == EXPECTED for group in groups for d in group.differences):
+        return "The texts differ, as they may: rejection sampling draws one of its own from the same distribution."
     faults = [d.why for group in groups for d in group.differences if d.kind == "fault"]
     why = f"{faults[0]}; `dflash2-mlx bench check` says more" if faults else "rounding between two tokens as likely"
     return (

@@ -1,15 +1,15 @@
 """The sections of a run's report after the first: latency, acceptance, the course of an answer, parts, memory."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, replace
 
 from dflash2_mlx.bench.figures import WINDOW, MethodFigures
 from dflash2_mlx.bench.methods import PLAIN, title
-from dflash2_mlx.bench.numbers import Percentiles, median_of, shares_of
+from dflash2_mlx.bench.numbers import median_of, shares_of
 from dflash2_mlx.bench.report import Cell, Chart, Ratio, Section, Series, Share, Table
 from dflash2_mlx.bench.run import GroupResult, drafted
 
-_MS = 1000
+Rows = Callable[[GroupResult, MethodFigures], Iterable[tuple[Cell, ...]]]
 
 
 def detail_sections(groups: Sequence[GroupResult]) -> list[Section]:
@@ -29,66 +29,58 @@ def detail_sections(groups: Sequence[GroupResult]) -> list[Section]:
     return [section for section in found if section.table is None or section.table.rows]
 
 
-def _latency(groups: Sequence[GroupResult]) -> Section:
-    columns = ("workload", "method", "prompt tokens", "prefill tok/s", "first token s", "total s")
-    rows = [
-        (
-            group.name,
-            title(name),
-            group.prompt_tokens,
-            median_of(figures.prefill_rate),
-            median_of(figures.first_token_s),
-            median_of(figures.total_s),
-        )
+def _by_method(groups: Sequence[GroupResult], section: Section, columns: Sequence[str], rows: Rows) -> Section:
+    """The section with a table of the rows of every workload and method."""
+    found = (
+        (group.name, title(name), *row)
         for group in groups
         for name, figures in group.methods.items()
-    ]
+        for row in rows(group, figures)
+    )
+    return replace(section, table=Table(("workload", "method", *columns), tuple(found)), wide=True)
+
+
+def _latency(groups: Sequence[GroupResult]) -> Section:
+    def rows(group: GroupResult, f: MethodFigures) -> Iterable[tuple[Cell, ...]]:
+        yield group.prompt_tokens, *map(median_of, (f.prefill_rate, f.first_token_s, f.total_s))
+
     words = ("Times of whole passes over a workload's conversations.",)
-    return Section("latency", "Latency", words, Table(columns, tuple(rows)), wide=True)
+    columns = ("prompt tokens", "prefill tok/s", "first token s", "total s")
+    return _by_method(groups, Section("latency", "Latency", words), columns, rows)
 
 
 def _gaps(groups: Sequence[GroupResult]) -> Section:
-    gaps = (f"{kind} {share}" for kind in ("token", "round") for share in ("p50", "p95", "p99"))
-    rows = [
-        (group.name, title(name), *_milliseconds(f.token_gap_s), *_milliseconds(f.round_gap_s))
-        for group in groups
-        for name, f in group.methods.items()
-    ]
+    def rows(_: GroupResult, f: MethodFigures) -> Iterable[tuple[Cell, ...]]:
+        gaps = (*shares_of(f.token_gap_s), *shares_of(f.round_gap_s))
+        yield tuple(None if seconds is None else 1000 * seconds for seconds in gaps)
+
     words = (
         "Milliseconds. token: a round's gap divided among its tokens; round: the gap that a reader sees between two "
         "pieces of text. A percentile that the sample is too small for is left out.",
     )
-    return Section("gaps", "Gaps between tokens", words, Table(("workload", "method", *gaps), tuple(rows)), wide=True)
-
-
-def _milliseconds(found: Percentiles | None) -> tuple[Cell, ...]:
-    return tuple(None if value is None else _MS * value for value in shares_of(found))
+    columns = [f"{kind} {share}" for kind in ("token", "round") for share in ("p50", "p95", "p99")]
+    return _by_method(groups, Section("gaps", "Gaps between tokens", words), columns, rows)
 
 
 def _acceptance(groups: Sequence[GroupResult]) -> Section:
-    rows, series = [], []
-    for name in drafted(groups):
-        known = [(group, group.methods[name]) for group in groups if group.methods[name].rounds]
-        longest = max((len(figures.acceptance_by_position) for _, figures in known), default=0)
-        for group, figures in known:
-            shares = figures.acceptance_by_position
-            hits = Share(figures.hit_rate) if figures.hit_rate is not None else None
-            filled: tuple[Cell, ...] = (*map(Share, shares), *(None,) * (longest - len(shares)))
-            first = (group.name, title(name), figures.rounds, figures.tokens_per_round, figures.candidates, hits)
-            rows.append((*first, *filled))
-        series += _acceptance_series(name, known)
-    width = max((len(row) for row in rows), default=6)
-    padded = tuple((*row, *(None,) * (width - len(row))) for row in rows)
-    positions = (str(i + 1) for i in range(width - 6))
-    columns = ("workload", "method", "rounds", "tokens/round", "candidates", "hit", *positions)
+    known = {name: [(g, g.methods[name]) for g in groups if g.methods[name].rounds] for name in drafted(groups)}
+    longest = max((len(f.acceptance_by_position) for found in known.values() for _, f in found), default=0)
+
+    def rows(_: GroupResult, f: MethodFigures) -> Iterable[tuple[Cell, ...]]:
+        if f.rounds:
+            hits = Share(f.hit_rate) if f.hit_rate is not None else None
+            shares = (*map(Share, f.acceptance_by_position), *[None] * (longest - len(f.acceptance_by_position)))
+            yield f.rounds, f.tokens_per_round, f.candidates, hits, *shares
+
     words = (
         "Share of rounds in which the draft was right up to and including that position. hit: how often the "
         "text's token was among the drafter's candidates of the position, so what a perfect choice could reach.",
     )
-    chart = Chart(
-        "lines", "Acceptance by position of the draft", "position after the anchor", "share kept", tuple(series)
-    )
-    return Section("acceptance", "Acceptance by position", words, Table(columns, padded), (chart,), wide=True)
+    series = tuple(series for name, found in known.items() for series in _acceptance_series(name, found))
+    chart = Chart("lines", "Acceptance by position of the draft", "position after the anchor", "share kept", series)
+    section = Section("acceptance", "Acceptance by position", words, None, (chart,))
+    columns = ("rounds", "tokens/round", "candidates", "hit", *(str(i + 1) for i in range(longest)))
+    return _by_method(groups, section, columns, rows)
 
 
 def _acceptance_series(name: str, known: Sequence[tuple[GroupResult, MethodFigures]]) -> list[Series]:
@@ -125,12 +117,6 @@ def _line(name: str, values: Sequence[float], *, dashed: bool = False) -> Series
 
 
 def _course(groups: Sequence[GroupResult]) -> Section:
-    rows = [
-        (group.name, title(name), tokens, rate)
-        for group in groups
-        for name, figures in group.methods.items()
-        for tokens, rate in figures.rate_over_answer
-    ]
     longest = max(groups, key=lambda group: len(group.methods[PLAIN].rate_over_answer))
     series = [
         Series(title(name), tuple(float(t) for t, _ in points), tuple(rate for _, rate in points), colour=name)
@@ -139,34 +125,24 @@ def _course(groups: Sequence[GroupResult]) -> Section:
     ]
     words = (f"Rate of every {WINDOW} tokens in turn; answers shorter than that have no point.",)
     chart = Chart("lines", f"Rate over the answer: {longest.name}", "tokens so far", "tok/s", tuple(series))
-    table = Table(("workload", "method", "tokens", "tok/s"), tuple(rows))
-    return Section("course", "Rate over the answer", words, table, (chart,), wide=True)
+    section = Section("course", "Rate over the answer", words, None, (chart,))
+    return _by_method(groups, section, ("tokens", "tok/s"), lambda _, f: f.rate_over_answer)
 
 
 def _parts(groups: Sequence[GroupResult]) -> Section:
-    rows, totals = list[tuple[Cell, ...]](), dict[str, list[tuple[float, float, float, float]]]()
-    for group in groups:
-        for name, figures in group.methods.items():
-            if figures.shares:
-                s = figures.shares
-                totals.setdefault(name, []).append((s.draft, s.verify, s.accept, s.host))
-                rows.append((group.name, title(name), *map(Share, totals[name][-1])))
-    places = (0.0, 1.0, 2.0, 3.0)
-    series = [
-        Series(title(name), places, tuple(sum(values) / len(found) for values in zip(*found, strict=True)), colour=name)
-        for name, found in totals.items()
-    ]
+    parts, series = ("draft", "verify", "accept", "host"), []
+    for name in groups[0].methods:
+        found = [astuple(shares) for group in groups if (shares := group.methods[name].shares)]
+        means = tuple(sum(values) / len(found) for values in zip(*found, strict=True))
+        series += [Series(title(name), (0.0, 1.0, 2.0, 3.0), means, colour=name)] if found else []
     words = (
         "Measured in answers of their own, with a wait for the device after each part, which costs time that normal "
         "answers do not spend: drafting and verifying overlap with the rest there. accept: choosing the tokens, the "
         "transfer, committing and the loop; host: turning tokens into text.",
     )
-    chart = Chart(
-        "bars", "Share of the decoding time, mean over the workloads", "share", "", tuple(series),
-        ("draft", "verify", "accept", "host"),
-    )  # fmt: skip
-    table = Table(("workload", "method", "draft", "verify", "accept", "host"), tuple(rows))
-    return Section("parts", "Where the time goes", words, table, (chart,), wide=True)
+    chart = Chart("bars", "Share of the decoding time, mean over the workloads", "share", "", tuple(series), parts)
+    section = Section("parts", "Where the time goes", words, None, (chart,))
+    return _by_method(groups, section, parts, lambda _, f: [tuple(map(Share, astuple(f.shares)))] if f.shares else [])
 
 
 def _axis(groups: Sequence[GroupResult], key: str, x_label: str, place: Callable[[GroupResult], int | None]) -> Section:
@@ -200,34 +176,27 @@ def _axis(groups: Sequence[GroupResult], key: str, x_label: str, place: Callable
 
 
 def _turns(groups: Sequence[GroupResult]) -> Section:
-    rows = [
-        (group.name, title(name), number + 1, turn.prompt_tokens, turn.cached_tokens, turn.completion_tokens,
-         median_of(turn.first_token_s), median_of(turn.decode_rate))
-        for group in groups
-        for name, figures in group.methods.items()
-        for number, turn in enumerate(figures.turns)
-    ]  # fmt: skip
-    columns = ("workload", "method", "turn", "prompt", "cached", "tokens", "first token s", "tok/s")
-    return Section("turns", "Turn by turn", (), Table(columns, tuple(rows)), wide=True)
+    def rows(_: GroupResult, f: MethodFigures) -> Iterable[tuple[Cell, ...]]:
+        for number, t in enumerate(f.turns, start=1):
+            rates = map(median_of, (t.first_token_s, t.decode_rate))
+            yield number, t.prompt_tokens, t.cached_tokens, t.completion_tokens, *rates
+
+    columns = ("turn", "prompt", "cached", "tokens", "first token s", "tok/s")
+    return _by_method(groups, Section("turns", "Turn by turn"), columns, rows)
 
 
 def _phases(groups: Sequence[GroupResult]) -> Section:
-    rows = [
-        (group.name, title(name), f.thinking.tokens, f.thinking.rate, f.answer.tokens, f.answer.rate)
-        for group in groups
-        for name, f in group.methods.items()
-        if f.thinking.tokens
-    ]
-    columns = ("workload", "method", "thinking tokens", "tok/s", "answer tokens", "tok/s of the answer")
-    return Section("phases", "Thinking and answer", (), Table(columns, tuple(rows)), wide=True)
+    def rows(_: GroupResult, f: MethodFigures) -> Iterable[tuple[Cell, ...]]:
+        if f.thinking.tokens:
+            yield f.thinking.tokens, f.thinking.rate, f.answer.tokens, f.answer.rate
+
+    columns = ("thinking tokens", "tok/s", "answer tokens", "tok/s of the answer")
+    return _by_method(groups, Section("phases", "Thinking and answer"), columns, rows)
 
 
 def _memory(groups: Sequence[GroupResult]) -> Section:
-    rows = [
-        (group.name, title(name), figures.peak_bytes / 2**20, figures.joules_per_token)
-        for group in groups
-        for name, figures in group.methods.items()
-    ]
     words = ("Peak of MLX's memory during an answer; all methods' weights are loaded while any of them answers.",)
-    columns = ("workload", "method", "peak MiB", "joules/token")
-    return Section("memory", "Memory and energy", words, Table(columns, tuple(rows)), wide=True)
+    section = Section("memory", "Memory and energy", words)
+    return _by_method(
+        groups, section, ("peak MiB", "joules/token"), lambda _, f: [(f.peak_bytes / 2**20, f.joules_per_token)]
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dflash2_mlx.bench.answers import Answering, Clock, measure
 from dflash2_mlx.bench.environment import Environment
 from dflash2_mlx.bench.facts import about, facts
-from dflash2_mlx.bench.numbers import shown, slope
+from dflash2_mlx.bench.numbers import short, slope
 from dflash2_mlx.bench.report import Chart, Report, Section, Series, Table
 from dflash2_mlx.bench.workloads import Workload, with_document
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
@@ -199,8 +199,8 @@ def _verdict(d: SoakDocument) -> list[str]:
     return [
         f"{d.seconds / 60:.1f} minutes: {d.answers} answers, {d.tokens} tokens, {d.cancelled} cancelled midway, "
         f"{d.restarts} sessions restarted.",
-        f"{growth}: active {shown(d.active_slope * 3600 / _MB)} MiB an hour, resident "
-        f"{shown(d.resident_slope * 3600 / _MB)} MiB an hour.",
+        f"{growth}: active {short(d.active_slope * 3600 / _MB)} MiB an hour, resident "
+        f"{short(d.resident_slope * 3600 / _MB)} MiB an hour.",
         text,
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from textwrap import wrap
 
-from dflash2_mlx.bench.numbers import shown
+from dflash2_mlx.bench.numbers import short
 from dflash2_mlx.bench.report import Chart, Series
 
 WIDE, NARROW = 840, 356
@@ -150,7 +150,7 @@ def _bar(chart: Chart, which: tuple[int, int], place: Scale, y: float) -> list[s
     start, end = sorted((place(0.0), place(value)))
     rect = f'<rect class="{kind}" x="{start:.1f}" y="{y:.1f}" width="{end - start:.1f}" height="{_BAR - 3}" rx="2"/>'
     dots = _dots([(place(sample), y + (_BAR - 3) / 2) for sample in samples], "dot", 1.8)
-    return [rect, *dots, _text(max(place(v) for v in (0.0, value, *samples)) + 6, y + _BAR - 4, shown(value))]
+    return [rect, *dots, _text(max(place(v) for v in (0.0, value, *samples)) + 6, y + _BAR - 4, short(value))]
 
 
 def _lines(chart: Chart, width: int, top: float) -> tuple[list[str], float]:

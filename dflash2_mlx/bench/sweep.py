@@ -37,7 +37,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Width:
+class BlockFigures:
     """One block size: the speed-up that its parts predict, and the measured one.
 
     rounds, plain_steps: of one repeat; where one token is left of an answer, nothing can be drafted.
@@ -52,6 +52,10 @@ class Width:
     measured: Spread
 
 
+# seconds of a plain step, all block sizes, whether every text was the same
+Outcome = tuple[float, tuple[BlockFigures, ...], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class SweepDocument:
     """Everything of one sweep. as_good: the block sizes that noise does not tell from the one of the best median."""
@@ -62,11 +66,20 @@ class SweepDocument:
     workloads: tuple[str, ...]
     repeats: int
     plain_step_s: float
-    widths: tuple[Width, ...]
+    widths: tuple[BlockFigures, ...]
     best: int
     as_good: tuple[int, ...]
     same_text: bool
     complete: bool = True
+
+    @classmethod
+    def of(
+        cls, where: Environment, workloads: tuple[str, ...], repeats: int, found: Outcome, *, complete: bool
+    ) -> "SweepDocument":
+        """The document of what was found."""
+        step_s, widths, same = found
+        best = best_of(widths), as_good_of(widths)
+        return cls(KIND, VERSION, where, workloads, repeats, step_s, widths, *best, same, complete)
 
 
 def cost_of(rows: int, parts: Sequence[Parts], plain: Sequence[Parts]) -> Cost:
@@ -94,13 +107,15 @@ def plain_step(part: Parts) -> float | None:
     return statistics.median(passes) if passes else None
 
 
-def best_of(widths: Sequence[Width]) -> int:
+def best_of(widths: Sequence[BlockFigures]) -> int:
     """The block size with the best median; the narrowest of those within 2 % of it; 1 where none beats plain."""
-    top = max(1.0, *(width.measured.median for width in widths))
-    return next((w.rows for w in widths if w.measured.median * _TIE >= top), 1)
+    if max(beyond_noise(width.measured.samples) for width in widths) < 1:
+        return 1
+    top = max(width.measured.median for width in widths)
+    return next(w.rows for w in widths if w.measured.median * _TIE >= top)
 
 
-def as_good_of(widths: Sequence[Width]) -> tuple[int, ...]:
+def as_good_of(widths: Sequence[BlockFigures]) -> tuple[int, ...]:
     """The block sizes that are not slower than the one of the best median beyond noise, repeat by repeat."""
     top = max(widths, key=lambda width: width.measured.median).measured.samples
     held = {w.rows: [one / best for one, best in zip(w.measured.samples, top, strict=True)] for w in widths}
@@ -117,9 +132,7 @@ def take_groups(
         yield found
 
 
-def outcome(
-    found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]
-) -> tuple[float, tuple[Width, ...], bool]:
+def outcome(found: Sequence[Mapping[str, Passes]], drafted: Mapping[int, Method]) -> Outcome:
     """Seconds of a plain step, all widths, and whether every text was the same.
 
     Raises: UsageError where no answer was long enough to time a step or a whole block.
@@ -132,7 +145,7 @@ def outcome(
         predicted = cost.speedup(one.decoded_tokens, one.rounds, one.plain_steps)
         measured = speedup(passes, merged[PLAIN])
         assert measured is not None
-        widths.append(Width(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured))
+        widths.append(BlockFigures(rows, cost, one.tokens_per_round, one.rounds, one.plain_steps, predicted, measured))
     texts = {name: [a.tokens for a in passes.repeats()[0]] for name, passes in merged.items()}
     steps = [seconds for seconds in map(plain_step, merged[PLAIN].parts) if seconds]
     return statistics.median(steps), tuple(widths), all(text == texts[PLAIN] for text in texts.values())
@@ -152,7 +165,7 @@ def sweep_report(document: SweepDocument) -> Report:
         (
             w.rows, w.cost.verify, w.cost.draft, w.cost.round, w.tokens_per_round, w.predicted, Ratio(w.measured),
             Share(w.measured.median / w.predicted - 1, signed=True),
-            "best" if w.rows == document.best else "as good" if w.rows in document.as_good else None,
+            "best" if w.rows == document.best else "as good" if w.rows in document.as_good else "",
         )
         for w in widths
     ]  # fmt: skip
@@ -162,7 +175,7 @@ def sweep_report(document: SweepDocument) -> Report:
         "measured", places, tuple(w.measured.median for w in widths), tuple(w.measured.samples for w in widths),
         colour="dflash2",
     )  # fmt: skip
-    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True, colour="dflash1")
+    predicted = Series("predicted", places, tuple(w.predicted for w in widths), dashed=True, colour="0")
     speed = Chart("lines", "Speed-up by block size", "rows of a block, anchor included", "times plain",
                   (measured, predicted), (), (1.0, "plain decoding"))  # fmt: skip
     costs = Chart(

@@ -63,7 +63,7 @@ def run(
     words = options.thinking_words(thinking)
     widest = read_block_size(block_size)
     EngineParams(block_size=widest, acceptance=cast(AcceptanceRule, acceptance))  # refuses bad values at once
-    sampling = _sampling(temperature, seed)
+    sampling = SamplingParams(temperature=temperature, seed=seed if temperature > 0 else None)
     workloads = _workloads(workload, dataset, rows, quick=quick)
     if repeats is None:
         repeats = _QUICK_REPEATS if quick else 5
@@ -73,7 +73,7 @@ def run(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import Width, judge_of, methods_of, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of, run_group
-    from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report
+    from dflash2_mlx.bench.run_report import RunDocument, RunSettings, run_report
     from dflash2_mlx.loading.load import with_drafter
     from dflash2_mlx.session.session import block_size_for
 
@@ -83,10 +83,11 @@ def run(
     _check_context(pair, *(contexts or (found.document_tokens for found in workloads)))
     counter, (meter, energy) = token_counter(pair, "off" if words[0] == "off" else None), find_meter()
     where = describe(pair, older, sampling.seed)
-    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge_of(pair, where))
+    judge = judge_of(pair, where) if acceptance == "coupled" or temperature == 0 else None
+    plan = RunPlan(repeats, sampling, exact_length, count_tokens=counter, meter=meter, judge=judge)
     groups = groups_of(workloads, words, contexts, lengths)
     results, complete = gathered(map(_told, (run_group(group, methods, plan) for group in groups)))
-    settings = Settings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
+    settings = RunSettings(repeats, temperature, sampling.seed, widest, acceptance, quick, energy)
     document = RunDocument(KIND, VERSION, where, settings, results, complete)
     finish(document, run_report(document), report, json=json)
 
@@ -110,16 +111,7 @@ def sweep(
     from dflash2_mlx.bench.environment import describe
     from dflash2_mlx.bench.methods import PLAIN, Width, method, token_counter
     from dflash2_mlx.bench.run import RunPlan, groups_of
-    from dflash2_mlx.bench.sweep import (
-        KIND,
-        VERSION,
-        SweepDocument,
-        as_good_of,
-        best_of,
-        outcome,
-        sweep_report,
-        take_groups,
-    )
+    from dflash2_mlx.bench.sweep import SweepDocument, outcome, sweep_report, take_groups
 
     assert pair.drafter is not None
     _check_context(pair, *(found.document_tokens for found in workloads))
@@ -130,21 +122,8 @@ def sweep(
     groups = groups_of(workloads, ("off",), (), ())
     plain = method(pair, PLAIN, Width(1))
     found, complete = gathered(take_groups(groups, [plain, *drafted.values()], plan, Out().note))
-    step_s, widths, same = outcome(found, drafted)
     names = tuple(group.name for group in groups[: len(found)])
-    document = SweepDocument(
-        KIND,
-        VERSION,
-        describe(pair),
-        names,
-        repeats,
-        step_s,
-        widths,
-        best_of(widths),
-        as_good_of(widths),
-        same,
-        complete,
-    )
+    document = SweepDocument.of(describe(pair), names, repeats, outcome(found, drafted), complete=complete)
     finish(document, sweep_report(document), report, json=json)
 
 
@@ -296,11 +275,9 @@ def _load(load: LoadParams) -> "Pair":
 
 def _told(result: "GroupResult") -> "GroupResult":
     """The result, after a line about it."""
-    found = "; ".join(
-        ", ".join(f"{ratio.median:.2f}x {words}" for words, ratio in ratios if ratio)
-        for method in result.speedup
-        for ratios in [(("the answer", result.whole_speedup[method]), ("decoding", result.speedup[method]))]
-    )
+    ratios = [(ratio, "x the answer") for ratio in result.whole_speedup.values()]
+    ratios += [(ratio, "x decoding") for ratio in result.speedup.values()]
+    found = ", ".join(f"{ratio.median:.2f}{words}" for ratio, words in ratios if ratio)
     Out().note(f"{result.name:<40} {found}")
     return result
 
@@ -321,10 +298,6 @@ def _check_context(pair: "Pair", *tokens: int) -> None:
             f"{longest} prompt tokens are more than the {limit} tokens of this model's context hold beside an answer. "
             "Give a smaller --context, or workloads of shorter prompts (--workload)."
         )
-
-
-def _sampling(temperature: float, seed: int) -> SamplingParams:
-    return SamplingParams(temperature=temperature, seed=seed if temperature > 0 else None)
 
 
 def _block_sizes(sizes: Sequence[int], trained: int) -> tuple[int, ...]:

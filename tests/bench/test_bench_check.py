@@ -7,7 +7,7 @@ from bench_fakes import FakeClock, FakeSession, plain_rounds
 
 from dflash2_mlx.bench.check import Checker, CheckPlan, valid_calls
 from dflash2_mlx.bench.judge import Judge
-from dflash2_mlx.bench.schema import call_problem, problem
+from dflash2_mlx.bench.schema import call_problem
 from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.events import Finished, ToolCall
 
@@ -89,13 +89,13 @@ def test_a_stop_string_that_is_not_honoured_is_a_fault():
     [
         ('{"city": "Lisbon"}', None),
         ('{"city": "Lisbon", "day": "today", "hours": [1, 2]}', None),
-        ("{}", "lacks city"),
-        ('{"city": 3}', "not of type string"),
-        ('{"city": "x", "day": "sunday"}', "not one of"),
-        ('{"city": "x", "hours": [1, "2"]}', "hours[1]"),
-        ('{"city": "x", "hours": [true]}', "not of type integer"),
-        ('{"city": "x", "zip": 1}', "unknown zip"),
-        ("[1]", "not of type object"),
+        ("{}", "'city' is a required property"),
+        ('{"city": 3}', "$.city: 3 is not of type 'string'"),
+        ('{"city": "x", "day": "sunday"}', "'sunday' is not one of"),
+        ('{"city": "x", "hours": [1, "2"]}', "hours[1]: '2' is not of type 'integer'"),
+        ('{"city": "x", "hours": [true]}', "True is not of type 'integer'"),
+        ('{"city": "x", "zip": 1}', "('zip' was unexpected)"),
+        ("[1]", "not of type 'object'"),
         ("{", "no JSON"),
     ],
 )
@@ -106,7 +106,6 @@ def test_a_tool_call_is_held_against_its_schema(arguments, words):
 
 def test_a_call_of_an_unknown_function_is_no_valid_call():
     assert call_problem("fly", "{}", [WEATHER]) == "there is no function 'fly'"
-    assert problem(None, {"type": "null"}, "x") is None and problem(1.5, {"type": "number"}, "x") is None
 
 
 def test_calls_and_valid_calls_are_counted(clock):

@@ -23,7 +23,18 @@ def as_json(values):
 
 
 def run(
-    tmp_path, name, *, ratio=1.8, plain=100.0, per_round=3.0, same=True, repeats=5, noise=0.01, seed=0, block_size=5
+    tmp_path,
+    name,
+    *,
+    ratio=1.8,
+    plain=100.0,
+    per_round=3.0,
+    same=True,
+    repeats=5,
+    noise=0.01,
+    seed=0,
+    block_size=5,
+    whole=None,
 ):
     figures = {"prefill_rate": as_json(samples(500, noise, repeats, seed + 2)), "first_token_s": None}
     methods = {
@@ -37,6 +48,7 @@ def run(
     group = {
         "name": "short-chat", "methods": methods, "same_text": same,
         "speedup": {"dflash2": as_json(samples(ratio, noise, repeats, seed + 1))},
+        "whole_speedup": {"dflash2": as_json(samples(whole or ratio, noise, repeats, seed + 4))},
     }  # fmt: skip
     document = {
         "kind": KIND,
@@ -64,6 +76,11 @@ def test_a_slower_build_is_a_change_for_the_worse(tmp_path):
     found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", ratio=1.5, seed=50))
     assert ("dflash2", "speed-up", "drafting", False) in changes(found) and found.worse
     assert "worse" in comparison_report(found).verdict[0]
+
+
+def test_a_slower_answer_is_a_change_even_where_decoding_is_as_fast(tmp_path):
+    found = compare(run(tmp_path, "a.json"), run(tmp_path, "b.json", whole=1.2, seed=50))
+    assert changes(found) == {("dflash2", "speed-up of the answer", "drafting", False)} and found.worse
 
 
 def test_a_busier_machine_alone_is_not_a_change_of_drafting(tmp_path):

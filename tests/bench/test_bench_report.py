@@ -125,3 +125,25 @@ def test_a_terminal_shows_the_verdict_last_and_ranges_where_there_is_room():
         assert ("(2.00-3.00)" in text) == ranges and "demo on <chip>" in text
         assert text.rstrip().endswith("It is faster.") and "Too few." in text
         assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_table_of_many_columns_keeps_its_names_on_a_terminal_of_80_columns():
+    columns = (
+        "workload",
+        "tokens",
+        "plain tok/s",
+        "DFlash 2 tok/s",
+        "answer",
+        "decoding",
+        "per round",
+        "= steps",
+        "text",
+    )
+    ratio = Ratio(spread([2.0, 2.5]))
+    table = Table(columns, (("multi-turn-code", 480, 113.2, 218.4, ratio, ratio, 5.73, 2.28, "DIFFERS"),))
+    console = Console(file=io.StringIO(), width=80)
+    show(Report("x", (), (Section("speed", "Speed", (), table),)), console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80 and lines[-1].split() == [
+        *("multi-turn-code", "480", "113", "218", "2.25x", "2.25x", "5.73", "2.28", "DIFFERS")
+    ]

@@ -9,7 +9,7 @@ from dflash2_mlx.bench.compare import KIND, VERSION
 from dflash2_mlx.bench.environment import describe
 from dflash2_mlx.bench.page import page
 from dflash2_mlx.bench.run import NEVER_ENDS, RunPlan, groups_of, run_group
-from dflash2_mlx.bench.run_report import RunDocument, Settings, run_report, verdict
+from dflash2_mlx.bench.run_report import RunDocument, RunSettings, run_report, verdict
 from dflash2_mlx.bench.workloads import Workload
 from dflash2_mlx.config import SamplingParams
 
@@ -139,7 +139,7 @@ def test_a_report_has_every_section_that_has_something_to_show(clock, plain, dra
         )
         for group in groups_of([CHAT], ["off"], [], [32, 64])
     ]
-    settings = Settings(2, 0.0, None, None, "coupled", False, "none")
+    settings = RunSettings(2, 0.0, None, None, "coupled", False, "none")
     document = RunDocument(KIND, VERSION, describe(None), settings, tuple(groups))
     report = run_report(document)
     assert [section.key for section in report.sections] == [
@@ -160,7 +160,7 @@ def test_a_single_repeat_is_called_what_it_is(clock, plain, drafted):
 
 def test_two_repeats_are_told_to_be_too_few(clock, plain, drafted):
     assert "Looks faster: chat 1.62x." in verdict_of(clock, plain, drafted, repeats=2)
-    settings = Settings(2, 0.0, None, None, "coupled", True, "none")
+    settings = RunSettings(2, 0.0, None, None, "coupled", True, "none")
     group = run(clock, plain, drafted, repeats=2)
     report = run_report(RunDocument(KIND, VERSION, describe(None), settings, (group,)))
     assert "too few" in report.warning and report.warning in page(report)
@@ -169,7 +169,7 @@ def test_two_repeats_are_told_to_be_too_few(clock, plain, drafted):
 
 
 def test_the_headline_has_the_whole_answer_first_and_the_machine(clock, plain, drafted):
-    settings = Settings(3, 0.0, None, None, "coupled", False, "none")
+    settings = RunSettings(3, 0.0, None, None, "coupled", False, "none")
     report = run_report(RunDocument(KIND, VERSION, describe(None), settings, (run(clock, plain, drafted),)))
     assert [value for value, _ in report.figures] == ["1.62x", "3.50x", "1 of 1"]
     assert describe(None).chip in report.about and "3 repeats" in report.about
@@ -177,3 +177,9 @@ def test_the_headline_has_the_whole_answer_first_and_the_machine(clock, plain, d
         "Times plain decoding: right of the line drafting is faster, red is slower",
         "Rate after the first token",
     ]
+
+
+def test_rejection_sampling_may_draw_another_text(clock, plain):
+    other = FakeSession(clock, drafted_rounds([1], [2, 9, 4], [5, 6, 7, 8]))
+    lines = verdict_of(clock, plain, other, judge=None)
+    assert any("as they may" in line for line in lines) and not any("DIFFERS" in line for line in lines)

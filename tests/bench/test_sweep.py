@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dflash2_mlx.bench.numbers import spread
-from dflash2_mlx.bench.sweep import Cost, SweepDocument, Width, as_good_of, best_of, cost_of, plain_step, reasons
+from dflash2_mlx.bench.sweep import BlockFigures, Cost, SweepDocument, as_good_of, best_of, cost_of, plain_step, reasons
 from dflash2_mlx.bench.timing import Parts
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.events import Round
@@ -17,7 +17,7 @@ def parts(passes, drafts, rest, rounds=3):
 
 
 def width(rows, measured, tokens=2.0, cost=1.5):
-    return Width(rows, Cost(rows, cost - 0.2, 0.2), tokens, 10, 0, tokens / cost, spread([measured] * 3))
+    return BlockFigures(rows, Cost(rows, cost - 0.2, 0.2), tokens, 10, 0, tokens / cost, spread([measured] * 3))
 
 
 def test_a_round_costs_its_parts_in_plain_steps():
@@ -59,6 +59,7 @@ def test_the_narrower_block_wins_a_tie():
 
 def test_plain_decoding_is_best_where_no_block_beats_it():
     assert best_of([width(2, 0.9), width(4, 0.8)]) == 1
+    assert best_of([replace(width(2, 1.0), measured=spread([0.8, 1.1, 1.2, 1.0, 1.3]))]) == 1, "within noise"
 
 
 def document(*widths):
