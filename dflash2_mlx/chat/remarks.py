@@ -15,6 +15,7 @@ def answer_line(summary: Summary, limit: int, plain_rate: float | None = None) -
     limit: tokens that the context holds. plain_rate: what plain decoding was measured at, if it was.
     """
     used = summary.prompt_tokens + summary.completion_tokens
+    plain_rate = plain_rate or summary.plain_rate
     parts = [f"{summary.decode_rate:.1f} tok/s"]
     if summary.rounds and plain_rate:
         parts.append(f"{summary.decode_rate / plain_rate:.2f}x plain")
