@@ -250,13 +250,13 @@ def test_the_line_about_an_answer_has_its_numbers():
 
 
 def test_drafting_that_rested_is_said():
-    finish = replace(finished("stop", rounds=10).summary, rounds_by_width=(31, 0, 10))
-    assert not any("plain" in part for part in answer_line(finish, 32768))  # nothing was measured
-    rested = replace(finish, plain_rate=60.0, drafted_rate=50.0)
+    unmeasured = replace(finished("stop", rounds=10).summary, rounds_by_width=(31, 0, 10))
+    assert not any("did not pay" in part for part in answer_line(unmeasured, 32768))  # nothing was measured
+    rested = replace(unmeasured, plain_rate=60.0, drafted_rate=50.0)
     assert any("30 of 40 steps plain" in part for part in answer_line(rested, 32768))
     short = replace(rested, rounds=3, rounds_by_width=(6, 0, 3))
     assert not any(
-        "plain" in part for part in [*answer_line(short, 32768), *answer_line(finished("stop").summary, 32768)]
+        "did not pay" in part for part in [*answer_line(short, 32768), *answer_line(finished("stop").summary, 32768)]
     )
 
 

@@ -78,7 +78,7 @@ def on(monkeypatch, cache):
     [
         (mac(64), True, "qwen3.8-27b", "qwen3.8-27b answers"),
         (mac(64), False, "demo", "dflash2-mlx pull qwen3.8-27b"),
-        (mac(16), True, "demo", "qwen3.8-27b needs 165% of what this machine gives"),
+        (mac(16), True, "demo", "qwen3.8-27b needs 158% of what this machine gives"),
         (linux(memory_gib=64), True, "demo", "computes on the CPU here, which is slow for qwen3.8-27b"),
         (mac(64, mlx_fails=DLOPEN), True, "demo", "computes on the CPU"),
     ],
