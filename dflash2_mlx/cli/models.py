@@ -79,6 +79,8 @@ def _fit(examined: Examined) -> str:
 
 def pair_state(opened: OpenedPair) -> str:
     """Where the pair is, in words; of a part of a pair only what is amiss."""
+    if any(model.is_there and model.fault for model in opened.models):
+        return "unusable, see doctor"
     states = [model.state for model in opened.models]
     if len(set(states)) == 1:
         return states[0]

@@ -26,6 +26,7 @@ def load_model(target: OpenedModel) -> Any:
     try:
         with _only(target) as exact, redirect_stdout(sys.stderr):
             model, _ = utils.load_model(exact, False, True, added)  # not lazy, strict
+        model(mx.array([[0]]))  # the graph alone, never evaluated: a config that cannot compute is told now
     except Exception as error:  # mlx-lm raises what Python does with a config it cannot build; the folder's fault
         raise cannot_load(target.folder, "mlx-lm cannot load this model", error) from error
     return model

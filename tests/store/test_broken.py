@@ -170,6 +170,11 @@ TARGETS = {
     "no width": (config(hidden_size=0), "cannot load|hidden_size"),
     "heads of nan": (config(num_attention_heads=float("nan")), "cannot load|num_attention_heads"),
     "interval of nothing": (config(full_attention_interval=0), "cannot load"),
+    "rope of a mapping": (config(rope_parameters={"rope_theta": {"a": 1}, "rope_type": "default"}), "cannot load"),
+    "rope of fewer than no rows": (
+        config(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": -1}),
+        "cannot load",
+    ),
     "text_config of text": (config(text_config="none"), "text_config is not a mapping"),
     "text_config of nothing": (config(text_config={}), "cannot load"),
     "model_type of a list": (config(model_type=["qwen3"]), "qwen3"),

@@ -123,3 +123,14 @@ def test_a_snapshot_that_another_program_left_without_a_tokenizer_names_the_file
     assert outcome.err.endswith("Fetch it again: dflash2-mlx pull some/target\n")
     assert cli("pull", "some/target").code == 0 and cli("pull", "some/drafter").code == 0
     assert cli(*ASK).code == 0
+
+
+def test_the_list_of_models_and_doctor_agree_on_a_model_that_cannot_be_loaded(cli, hub, folders):
+    from huggingface_hub import snapshot_download
+
+    hub.add_folder("mlx-community/Qwen3-4B-4bit", folders[0])
+    snapshot_download("mlx-community/Qwen3-4B-4bit", ignore_patterns=["tokenizer*"])
+    (line,) = (line for line in cli("models").out.splitlines() if line.startswith("qwen3-4b "))
+    assert line.endswith(" unusable, see doctor")
+    outcome = cli("doctor", "qwen3-4b")
+    assert outcome.code == 1 and "verdict   unusable: " in outcome.out and "there is no tokenizer.json" in outcome.out
