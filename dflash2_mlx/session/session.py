@@ -59,11 +59,12 @@ class Session:
         self.close()
 
     def open(self) -> None:
-        """Get ready to answer: wire the weights, and compile what the first answer would wait for."""
-        if self._wired is None:
-            self._wired = wired_memory(self.pair)
-            self._wired.__enter__()
+        """Get ready to answer: compile what the first answer would wait for, and wire the weights."""
         warm_up(self.pair)
+        if self._wired is None:
+            wired = wired_memory(self.pair)
+            wired.__enter__()
+            self._wired = wired
 
     def close(self) -> None:
         """Let go of the wired memory; a later answer works all the same."""
