@@ -1,7 +1,7 @@
 """What one request is read with, and the names of what nobody reads in it. Knows no dialect."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -60,11 +60,6 @@ class Reading:
 
     @property
     def header(self) -> dict[str, str]:
-        """`X-DFlash2-Ignored-Params`, safe whatever a client called its fields."""
-        return ignored_header(self.ignored)
-
-
-def ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """The header that lists `names`; none where there are none."""
-    shown = ", ".join(quote(name[:100], safe="._[]-$") for name in names[:100])
-    return {"X-DFlash2-Ignored-Params": shown[:_LONGEST_HEADER]} if shown else {}
+        """The header that lists what is ignored, safe whatever a client called its fields; none for nothing."""
+        shown = ", ".join(quote(name[:100], safe="._[]-$") for name in self.ignored[:100])
+        return {"X-DFlash2-Ignored-Params": shown[:_LONGEST_HEADER]} if shown else {}

@@ -133,7 +133,7 @@ class ResponsesWriter(Writer):
             kind = "reasoning" if event.channel == "reasoning" else "message"
             begun = self._begin(kind)
             self._text += event.text
-            return [*begun, self._event(f"response.{_PARTS[kind]}.delta", {**self._place(), "delta": event.text})]
+            return [*begun, self._event(f"response.{_PARTS[kind]}.delta", self._text_place("delta", event.text))]
         if isinstance(event, ToolCall):
             return self._call(event)
         return self._finish(event) if isinstance(event, Finished) else []
@@ -170,9 +170,11 @@ class ResponsesWriter(Writer):
 
     def _place(self) -> dict[str, object]:
         prefix = "rs" if self._kind == "reasoning" else "msg"
-        return {"item_id": self._item(prefix), "output_index": len(self._output), "content_index": 0} | (
-            {"logprobs": []} if self._kind == "message" else {}
-        )
+        return {"item_id": self._item(prefix), "output_index": len(self._output), "content_index": 0}
+
+    def _text_place(self, key: str, text: str) -> dict[str, object]:
+        """Where `text` belongs, for the events that carry it."""
+        return {**self._place(), key: text, **({"logprobs": []} if self._kind == "message" else {})}
 
     def _open_item(self, status: str, content: list[object]) -> dict[str, object]:
         if self._kind == "reasoning":
@@ -190,23 +192,21 @@ class ResponsesWriter(Writer):
         closed = self._end("completed")
         self._kind = kind
         item = {"output_index": len(self._output), "item": self._open_item("in_progress", [])}
-        part = {key: value for key, value in self._place().items() if key != "logprobs"}
         return [
             *closed,
             self._event("response.output_item.added", item),
-            self._event("response.content_part.added", {**part, "part": self._part()}),
+            self._event("response.content_part.added", {**self._place(), "part": self._part()}),
         ]
 
     def _end(self, status: str) -> list[Frame]:
         """Close the open item."""
         if not self._kind:
             return []
-        place, part = self._place(), self._part()
+        part = self._part()
         item = self._open_item(status, [part])
-        bare = {key: value for key, value in place.items() if key != "logprobs"}
         frames = [
-            self._event(f"response.{_PARTS[self._kind]}.done", {**place, "text": self._text}),
-            self._event("response.content_part.done", {**bare, "part": part}),
+            self._event(f"response.{_PARTS[self._kind]}.done", self._text_place("text", self._text)),
+            self._event("response.content_part.done", {**self._place(), "part": part}),
             self._event("response.output_item.done", {"output_index": len(self._output), "item": item}),
         ]
         self._output.append(item)
