@@ -45,7 +45,7 @@ def read_response(document: JsonObject, reading: Reading) -> Prepared:
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
     echo, keep = _echo(body), _keeper(body, reading.memory, before, given)
     writer = ResponsesWriter(Heading(model.name, "resp_"), tally, echo, offer, keep)
-    request = Request(prompt, sampling, engine, TextParams(tools=tools))
+    request = Request(prompt, sampling, engine, TextParams(tools=offer.read_by(tools)))
     return Prepared(answering(request), writer, bool(body.stream))
 
 
