@@ -19,7 +19,7 @@ from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.health import Health
 from dflash2_mlx.server.openai.chat import read_chat
 from dflash2_mlx.server.openai.completions import read_completion
-from dflash2_mlx.server.openai.kept import Kept, add_items, begin_conversation
+from dflash2_mlx.server.openai.recall import Recall, add_items, begin_conversation
 from dflash2_mlx.server.openai.responses import read_response
 from dflash2_mlx.server.page import page
 from dflash2_mlx.server.settings import ServeSettings
@@ -46,7 +46,7 @@ def build_app(state: ServerState) -> Starlette:
 
 def _routes(state: ServerState) -> list[Route]:
     """The page and what the server says of itself at one path each, the two dialects below every prefix."""
-    health, kept = Health(state), Kept(state.responses)
+    health, recall = Health(state), Recall(state.responses)
     once = {"/": page, "/health": health.health, "/livez": health.live, "/api/status": health.status}
     dialects: list[tuple[str, Endpoint, list[str]]] = [
         ("/models", health.models, ["GET"]),
@@ -57,11 +57,11 @@ def _routes(state: ServerState) -> list[Route]:
         ("/messages", Exchange(state, read_messages), ["POST"]),
         ("/messages/count_tokens", Quick(state, count_tokens), ["POST"]),
         ("/responses", Exchange(state, read_response), ["POST"]),
-        ("/responses/{id}", kept.document, ["GET", "DELETE"]),
-        ("/responses/{id}/input_items", kept.items, ["GET"]),
+        ("/responses/{id}", recall.document, ["GET", "DELETE"]),
+        ("/responses/{id}/input_items", recall.items, ["GET"]),
         ("/conversations", Quick(state, begin_conversation), ["POST"]),
-        ("/conversations/{id}", kept.document, ["GET", "DELETE"]),
-        ("/conversations/{id}/items", kept.items, ["GET"]),
+        ("/conversations/{id}", recall.document, ["GET", "DELETE"]),
+        ("/conversations/{id}/items", recall.items, ["GET"]),
         ("/conversations/{id}/items", Quick(state, add_items), ["POST"]),
     ]
     return [

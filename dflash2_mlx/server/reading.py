@@ -12,12 +12,12 @@ from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from dflash2_mlx.server.openai.memory import Memory
+    from dflash2_mlx.server.openai.remembered import Earlier
 
 _LONGEST_HEADER = 1000
 
 
-class Part(BaseModel):
+class RequestObject(BaseModel):
     """An object of a request: null means the default, wrong types are refused, further fields are kept to be named."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -27,13 +27,13 @@ class Part(BaseModel):
 class Reading:
     """One request on its way in.
 
-    memory: the earlier responses of whoever asks. path_id: the id in the request's path. ignored: where the fields
+    earlier: the earlier responses of whoever asks. path_id: the id in the request's path. ignored: where the fields
     stand that change nothing here.
     """
 
     model: ServedModel
     settings: ServeSettings
-    memory: "Memory"
+    earlier: "Earlier"
     path_id: str = ""
     ignored: list[str] = field(default_factory=list)
 
@@ -43,19 +43,21 @@ class Reading:
         if place not in self.ignored:
             self.ignored.append(place)
 
-    def ignore_unread(self, part: Mapping[str, object] | Part, place: str, known: Collection[str] = ()) -> None:
+    def ignore_unread(
+        self, part: Mapping[str, object] | RequestObject, place: str, known: Collection[str] = ()
+    ) -> None:
         """Name every field of `part` beside the `known` ones, those of a checked body with all that it holds.
 
         None, and what is empty, ask for nothing.
         """
-        given = (part.model_extra or {}) if isinstance(part, Part) else part
+        given = (part.model_extra or {}) if isinstance(part, RequestObject) else part
         for name, value in given.items():
             if name not in known and value not in (None, [], {}):
                 self.ignore(f"{place}{name}")
-        if isinstance(part, Part):
+        if isinstance(part, RequestObject):
             for name in type(part).model_fields:
                 inside = getattr(part, name)
-                if isinstance(inside, Part):
+                if isinstance(inside, RequestObject):
                     self.ignore_unread(inside, f"{place}{name}.")
 
     @property

@@ -7,7 +7,7 @@ from typing import cast
 
 from dflash2_mlx.server.chat_messages import ROLES, Message, content_text, result_text
 from dflash2_mlx.server.errors import invalid, unsupported
-from dflash2_mlx.server.openai.memory import Item
+from dflash2_mlx.server.openai.remembered import Item
 from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import to_json
 from dflash2_mlx.text.tags import Tool
@@ -78,7 +78,7 @@ def items_of(given: str | Sequence[Item], reading: Reading) -> list[Item]:
     """The input as items, those that are referred to in their place. Raises: ApiError 404 for a forgotten one."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
-    return [reading.memory.item(str(item.get("id"))) if _refers(item) else item for item in given]
+    return [reading.earlier.item(str(item.get("id"))) if _refers(item) else item for item in given]
 
 
 def chat_messages(items: Sequence[Item], offer: Offer, reading: Reading) -> list[Message]:
