@@ -23,6 +23,9 @@ class RequestObject(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
+Given = Mapping[str, object] | RequestObject
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One request on its way in.
@@ -43,9 +46,7 @@ class Reading:
         if place not in self.ignored:
             self.ignored.append(place)
 
-    def ignore_unread(
-        self, part: Mapping[str, object] | RequestObject, place: str, known: Collection[str] = ()
-    ) -> None:
+    def ignore_unread(self, part: Given, place: str, known: Collection[str] = ()) -> None:
         """Name every field of `part` beside the `known` ones, those of a checked body with all that it holds.
 
         None, and what is empty, ask for nothing.
