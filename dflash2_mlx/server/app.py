@@ -19,12 +19,12 @@ from dflash2_mlx.server.guards import Guards
 from dflash2_mlx.server.health import Health
 from dflash2_mlx.server.openai.chat import read_chat
 from dflash2_mlx.server.openai.completions import read_completion
-from dflash2_mlx.server.openai.kept import Kept, add_items, begin_conversation
+from dflash2_mlx.server.openai.recall import Recall, add_items, begin_conversation
 from dflash2_mlx.server.openai.responses import read_response
-from dflash2_mlx.server.page import PAGE_ROUTES
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.state import ServerState
 
+Endpoint = ASGIApp | Callable[[Request], Awaitable[Response]]
 _PREFIXES = ("/v1", "", "/v1/v1")  # clients differ in whether a base URL ends in /v1, and some add another one
 _ROUTES = (
     "Programs POST to /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages; "
@@ -35,7 +35,7 @@ _ROUTES = (
 def build_app(state: ServerState) -> Starlette:
     """The app around one engine."""
     app = Starlette(
-        routes=[*PAGE_ROUTES, *_health(state), *_answers(state)],
+        routes=_routes(state),
         middleware=[*_cors(state.settings), Middleware(Guards, settings=state.settings)],
         exception_handlers={HTTPException: _refused, ApiError: _refused, Exception: _refused},
     )
@@ -43,36 +43,30 @@ def build_app(state: ServerState) -> Starlette:
     return app
 
 
-def _health(state: ServerState) -> list[Route]:
-    """What the server says of itself."""
-    health = Health(state)
-    looks = {"/health": health.health, "/livez": health.live, "/api/status": health.status}
-    models = {"/models": health.models, "/models/status": health.models_status, "/models/{name:path}": health.model}
-    return [
-        *(Route(path, endpoint, methods=["GET"]) for path, endpoint in looks.items()),
-        *(Route(prefix + path, endpoint, methods=["GET"]) for path, endpoint in models.items() for prefix in _PREFIXES),
+def _routes(state: ServerState) -> list[Route]:
+    """The page and what the server says of itself at one path each, the two dialects below every prefix."""
+    health, recall = Health(state), Recall(state.responses)
+    once = {"/health": health.health, "/livez": health.live, "/api/status": health.status}
+    dialects: list[tuple[str, Endpoint, list[str]]] = [
+        ("/models", health.models, ["GET"]),
+        ("/models/status", health.models_status, ["GET"]),
+        ("/models/{name:path}", health.model, ["GET"]),
+        ("/chat/completions", Exchange(state, read_chat), ["POST"]),
+        ("/completions", Exchange(state, read_completion), ["POST"]),
+        ("/messages", Exchange(state, read_messages), ["POST"]),
+        ("/messages/count_tokens", Quick(state, count_tokens), ["POST"]),
+        ("/responses", Exchange(state, read_response), ["POST"]),
+        ("/responses/{id}", recall.document, ["GET", "DELETE"]),
+        ("/responses/{id}/input_items", recall.items, ["GET"]),
+        ("/conversations", Quick(state, begin_conversation), ["POST"]),
+        ("/conversations/{id}", recall.document, ["GET", "DELETE"]),
+        ("/conversations/{id}/items", recall.items, ["GET"]),
+        ("/conversations/{id}/items", Quick(state, add_items), ["POST"]),
     ]
-
-
-def _answers(state: ServerState) -> list[Route]:
-    """What generates, and what is kept of it."""
-    kept = Kept(state.responses)
-    posts: dict[str, ASGIApp] = {
-        "/chat/completions": Exchange(state, read_chat),
-        "/completions": Exchange(state, read_completion),
-        "/messages": Exchange(state, read_messages),
-        "/messages/count_tokens": Quick(state, count_tokens),
-        "/responses": Exchange(state, read_response),
-        "/conversations": Quick(state, begin_conversation),
-        "/conversations/{id}/items": Quick(state, add_items),
-    }
-    looks: dict[str, tuple[Callable[[Request], Awaitable[Response]], list[str]]] = {
-        **dict.fromkeys(("/responses/{id}", "/conversations/{id}"), (kept.document, ["GET", "DELETE"])),
-        **dict.fromkeys(("/responses/{id}/input_items", "/conversations/{id}/items"), (kept.items, ["GET"])),
-    }
     return [
-        *(Route(prefix + path, post, methods=["POST"]) for path, post in posts.items() for prefix in _PREFIXES),
-        *(Route(prefix + path, look, methods=how) for path, (look, how) in looks.items() for prefix in _PREFIXES),
+        *PAGE_ROUTES,
+        *(Route(path, endpoint, methods=["GET"]) for path, endpoint in once.items()),
+        *(Route(prefix + path, endpoint, methods=how) for path, endpoint, how in dialects for prefix in _PREFIXES),
     ]
 
 

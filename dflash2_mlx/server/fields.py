@@ -10,7 +10,7 @@ from dflash2_mlx.config import EngineParams, SamplingParams, stop_strings
 from dflash2_mlx.errors import UsageError
 from dflash2_mlx.server.errors import ApiError, invalid, too_long, unsupported
 from dflash2_mlx.server.model import ServedModel
-from dflash2_mlx.server.reading import Part, Reading
+from dflash2_mlx.server.reading import Reading, RequestObject
 from dflash2_mlx.text.reasoning import WORDS
 
 MOST_STOPS = 64
@@ -36,10 +36,8 @@ _SAMPLING = (
 )
 _NO_THINKING = ("off", "none")
 
-Object = dict[str, object]
 
-
-class Fields(Part):
+class Fields(RequestObject):
     """Sampling fields that every generating route accepts."""
 
     model: str | None = None
@@ -56,7 +54,7 @@ class Fields(Part):
 
 
 Body = TypeVar("Body", bound=Fields)
-AnyPart = TypeVar("AnyPart", bound=Part)
+AnyObject = TypeVar("AnyObject", bound=RequestObject)
 
 
 def read_fields(kind: type[Body], document: Mapping[str, object], reading: Reading, *refused: str) -> Body:
@@ -75,7 +73,7 @@ def read_fields(kind: type[Body], document: Mapping[str, object], reading: Readi
     return fields
 
 
-def typed(kind: type[AnyPart], document: Mapping[str, object]) -> AnyPart:
+def typed(kind: type[AnyObject], document: Mapping[str, object]) -> AnyObject:
     """`document` as `kind`. Raises: ApiError 400 naming the field."""
     try:
         return kind.model_validate(document)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dflash2_mlx.server.errors import ApiError
 from dflash2_mlx.server.model import Engine, ServedModel
-from dflash2_mlx.server.openai.memory import Store
+from dflash2_mlx.server.openai.remembered import Remembered
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.usage import Totals
 from dflash2_mlx.server.worker import QueueFullError, Worker
@@ -21,7 +21,7 @@ class ServerState:
     settings: ServeSettings
     totals: Totals = field(default_factory=Totals)
     renderer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "dflash2-render"))
-    responses: Store = field(default_factory=Store)
+    responses: Remembered = field(default_factory=Remembered)
     open: int = 0
 
     def model(self) -> ServedModel:

@@ -119,6 +119,7 @@ class Worker(Generic[Opened]):
         self._wake = threading.Condition()
         self._stopping = self._ended = False
         self._progress = time.monotonic()
+        self._fault: DeviceError | None = None  # in the last job
         self._faults = 0  # of the device, since an answer was finished
         self._answer_s = 0.0  # what an answer took lately, 0 = nothing is known
         self._thread = threading.Thread(target=self._run, name="dflash2-engine", daemon=True)
@@ -223,10 +224,10 @@ class Worker(Generic[Opened]):
         """Count what the device did wrong since it did something right. Raises: DeviceError where it is lost."""
         if isinstance(last, Finished):
             self._faults = 0
-        elif isinstance(last, Failed) and isinstance(last.error, DeviceError):
-            self._faults += last.error.faults
+        if self._fault is not None:
+            self._faults += self._fault.faults
             if self._faults >= _LOST_AFTER:
-                raise last.error
+                raise self._fault
 
     def _next(self) -> Job[Opened] | None:
         with self._wake:
@@ -240,7 +241,7 @@ class Worker(Generic[Opened]):
 
     def _answer(self, job: Job[Opened], opened: Opened) -> "Update":
         """Run one job to its last update, which is not delivered yet; what it raises ends this job only."""
-        last: Finished | None = None
+        last, self._fault = None, None
         try:
             with closing(job.work(opened)) as events:
                 for event in events:
@@ -254,7 +255,8 @@ class Worker(Generic[Opened]):
         except Exception as error:
             if not isinstance(error, DFlash2Error):
                 _logger.exception("a request failed")
-            job.cancelled = job.cancelled or device_fault(error) or error
+            self._fault = device_fault(error)
+            job.cancelled = job.cancelled or self._fault or error
         if job.cancelled:
             return _failure(job.cancelled)
         return last or _failure(RuntimeError("the engine ended an answer without finishing it"))

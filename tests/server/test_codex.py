@@ -27,10 +27,8 @@ def prompt(session) -> str:
 def test_the_functions_of_a_namespace_are_offered_and_called_by_both_of_their_names(client, session):
     session.text = CALLED
     reply = post(client, tools=[NAMESPACE])
-    (offered,) = session.requests[-1].text.tools
-    assert (
-        offered["function"]["name"] == "mcp__weather__get_weather" and offered["function"]["parameters"] == PARAMETERS
-    )
+    assert '"name": "mcp__weather__get_weather"' in prompt(session) and '"name": "get_weather"' not in prompt(session)
+    assert "Weather." in prompt(session) and '"city"' in prompt(session)
     call = reply.json()["output"][-1]
     assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mcp__weather", "get_weather")
     assert call["arguments"] == '{"city": "Paris"}'
@@ -53,6 +51,16 @@ def test_two_namespaces_may_have_a_function_of_the_same_name(client, session):
     post(client, tools=[NAMESPACE, other, WEATHER, {"type": "web_search"}])
     names = [tool["function"]["name"] for tool in session.requests[-1].text.tools]
     assert names == ["mcp__weather__get_weather", "mcp__other__get_weather", "get_weather"]
+
+
+def test_a_model_that_leaves_the_namespace_out_is_understood_where_nothing_else_is_called_so(client, session):
+    session.text = CALLED.replace("mcp__weather__", "")
+    call = post(client, tools=[NAMESPACE]).json()["output"][-1]
+    assert (call["namespace"], call["name"]) == ("mcp__weather", "get_weather")
+    assert "namespace" not in post(client, tools=[NAMESPACE, WEATHER]).json()["output"][-1]
+    other = {**NAMESPACE, "name": "mcp__other"}
+    assert post(client, tools=[NAMESPACE, other]).json()["output"][-1]["type"] == "message"
+    assert post(client, tools=[NAMESPACE], tool_choice="none").json()["output"][-1]["type"] == "message"
 
 
 def test_tools_that_a_developer_item_brings_are_offered(client, session):

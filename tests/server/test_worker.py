@@ -301,6 +301,24 @@ def test_a_device_that_takes_no_more_work_ends_the_engine_at_once(worker):
     assert isinstance(waiting[1].last.error, EngineGoneError) and worker.join(5) and worker.state == "dead"
 
 
+def test_a_fault_after_the_client_has_left_counts_too(worker):
+    for _ in range(2):
+        gate = threading.Event()
+
+        def work(opened: object, gate: threading.Event = gate) -> Generator:
+            yield Prefilling(0, 9)
+            gate.wait(5)
+            raise RuntimeError(FAULT)
+
+        receiver = submit(worker, work)
+        wait_for(lambda receiver=receiver: bool(receiver.updates))
+        receiver.job.cancel()
+        gate.set()
+        assert isinstance(receiver.last.error, CancelledError)
+        wait_for(lambda: worker.active == 0)
+    wait_for(lambda: worker.state == "dead")
+
+
 def test_no_memory_for_one_prompt_is_no_fault_of_the_device(worker):
     for _ in range(3):
         failed = submit(worker, fails("[metal::malloc] Unable to allocate 9 bytes"))

@@ -1,24 +1,25 @@
 """Bodies of Anthropic's requests. Says which types a field has, not what it does."""
 
-from dflash2_mlx.server.fields import Fields, Object
-from dflash2_mlx.server.reading import Part
+from dflash2_mlx.server.body import JsonObject
+from dflash2_mlx.server.fields import Fields
+from dflash2_mlx.server.reading import RequestObject
 
 
-class Thinking(Part):
+class Thinking(RequestObject):
     """budget_tokens: read where the type is `enabled`."""
 
     type: str
     budget_tokens: int | None = None
 
 
-class OutputConfig(Part):
+class OutputConfig(RequestObject):
     """effort: a client's word for how much is thought."""
 
     effort: str | None = None
     format: object = None
 
 
-class ToolChoice(Part):
+class ToolChoice(RequestObject):
     """type: auto, none, any or tool."""
 
     type: str
@@ -29,13 +30,13 @@ class ToolChoice(Part):
 class CountBody(Fields):
     """`POST /v1/messages/count_tokens`."""
 
-    messages: list[Object]
-    system: str | list[Object] | None = None
-    tools: list[Object] | None = None
+    messages: list[JsonObject]
+    system: str | list[JsonObject] | None = None
+    tools: list[JsonObject] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    thread: Object | None = None
+    thread: JsonObject | None = None
 
 
 class MessagesBody(CountBody):

@@ -5,21 +5,22 @@ Source: Anthropic's documentation of its bash, text editor and memory tools, and
 
 from collections.abc import Mapping
 
-Object = dict[str, object]
-_TEXT: Object = {"type": "string"}
-_RANGE: Object = {"type": "array", "items": {"type": "integer"}, "description": "view: first and last line"}
+from dflash2_mlx.server.body import JsonObject
+
+_TEXT: JsonObject = {"type": "string"}
+_RANGE: JsonObject = {"type": "array", "items": {"type": "integer"}, "description": "view: first and last line"}
 
 
-def _schema(properties: Mapping[str, object], *required: str) -> Object:
+def _schema(properties: Mapping[str, object], *required: str) -> JsonObject:
     return {"type": "object", "properties": dict(properties), "required": list(required)}
 
 
-def _commands(words: str, properties: Mapping[str, object]) -> Object:
+def _commands(words: str, properties: Mapping[str, object]) -> JsonObject:
     command = {"type": "string", "enum": words.split()}
     return _schema({"command": command, **properties}, "command", *([] if "rename" in words else ["path"]))
 
 
-_EDITING: Object = {
+_EDITING: JsonObject = {
     "path": _TEXT,
     "view_range": _RANGE,
     "file_text": {**_TEXT, "description": "create: the whole file"},
@@ -27,9 +28,9 @@ _EDITING: Object = {
     "new_str": {**_TEXT, "description": "str_replace: what takes its place"},
     "insert_line": {"type": "integer", "description": "insert: the line to insert after, 0 = at the beginning"},
 }
-_INSERTING: Object = {**_EDITING, "insert_text": {**_TEXT, "description": "insert: the text"}}
-_INSERTING_NEW: Object = {**_EDITING, "new_str": {**_TEXT, "description": "str_replace, insert: the new text"}}
-_MOVING: Object = {"old_path": _TEXT, "new_path": _TEXT}
+_INSERTING: JsonObject = {**_EDITING, "insert_text": {**_TEXT, "description": "insert: the text"}}
+_INSERTING_NEW: JsonObject = {**_EDITING, "new_str": {**_TEXT, "description": "str_replace, insert: the new text"}}
+_MOVING: JsonObject = {"old_path": _TEXT, "new_path": _TEXT}
 _BASH = (
     "Run a command in a bash shell that stays open between calls.",
     _schema({"command": _TEXT, "restart": {"type": "boolean", "description": "true: begin with a fresh shell"}}),
@@ -45,7 +46,7 @@ _MEMORY = (
 )
 
 # the tool's type -> its description and the schema of its arguments
-CLIENT_TOOLS: Mapping[str, tuple[str, Object]] = {
+CLIENT_TOOLS: Mapping[str, tuple[str, JsonObject]] = {
     **dict.fromkeys(("bash_20241022", "bash_20250124"), _BASH),
     **dict.fromkeys(("text_editor_20241022", "text_editor_20250124"), _OLD_EDITOR),
     **dict.fromkeys(("text_editor_20250429", "text_editor_20250728"), _EDITOR),

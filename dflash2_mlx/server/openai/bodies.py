@@ -1,10 +1,11 @@
 """Bodies of OpenAI's requests. Says which types a field has, not what it does."""
 
-from dflash2_mlx.server.fields import Fields, Object
-from dflash2_mlx.server.reading import Part
+from dflash2_mlx.server.body import JsonObject
+from dflash2_mlx.server.fields import Fields
+from dflash2_mlx.server.reading import RequestObject
 
 
-class StreamOptions(Part):
+class StreamOptions(RequestObject):
     """`{}` asks for nothing."""
 
     include_usage: bool | None = None
@@ -28,20 +29,20 @@ class CompletionFields(Fields):
 class ChatBody(CompletionFields):
     """`POST /v1/chat/completions`."""
 
-    messages: list[Object]
+    messages: list[JsonObject]
     stream_options: ChatStreamOptions | None = None
     speculate: bool | None = None  # false: plain decoding, which gives the same text
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Object] | None = None
-    tool_choice: str | Object | None = None
+    tools: list[JsonObject] | None = None
+    tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
-    response_format: Object | None = None
+    response_format: JsonObject | None = None
     modalities: list[str] | None = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
-    chat_template_kwargs: Object | None = None
+    chat_template_kwargs: JsonObject | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
@@ -56,40 +57,51 @@ class CompletionBody(CompletionFields):
     best_of: int | None = None
 
 
-class Reasoning(Part):
+class Reasoning(RequestObject):
     """effort: a client's word for how much is thought."""
 
     effort: str | None = None
 
 
-class TextForm(Part):
+class TextForm(RequestObject):
     """format: text, or a form that is not enforced."""
 
     format: object = None
 
 
+class ConversationReference(RequestObject):
+    """A conversation by its id."""
+
+    id: str
+
+
 class ResponsesBody(Fields):
     """`POST /v1/responses`."""
 
-    input: str | list[Object]
+    input: str | list[JsonObject]
     instructions: str | None = None
     max_output_tokens: int | None = None
-    tools: list[Object] | None = None
-    tool_choice: str | Object | None = None
+    tools: list[JsonObject] | None = None
+    tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextForm | None = None
-    metadata: Object | None = None
+    metadata: JsonObject | None = None
     truncation: str | None = None
     previous_response_id: str | None = None
-    conversation: str | Object | None = None
+    conversation: str | ConversationReference | None = None
     store: bool | None = None
     background: bool | None = None
     top_logprobs: int | None = None
 
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation that the request belongs to."""
+        return self.conversation.id if isinstance(self.conversation, ConversationReference) else self.conversation
 
-class ConversationBody(Part):
+
+class ConversationBody(RequestObject):
     """`POST /v1/conversations`, and further items of one."""
 
-    items: list[Object] | None = None
-    metadata: Object | None = None
+    items: list[JsonObject] | None = None
+    metadata: JsonObject | None = None

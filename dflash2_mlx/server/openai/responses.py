@@ -12,7 +12,7 @@ from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
 from dflash2_mlx.server.errors import ApiError, invalid, unsupported
 from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params
 from dflash2_mlx.server.openai.bodies import ResponsesBody
-from dflash2_mlx.server.openai.memory import Entry, Item, Memory, with_id
+from dflash2_mlx.server.openai.remembered import Earlier, Entry, Item, with_id
 from dflash2_mlx.server.openai.responses_input import Offer, chat_messages, items_of
 from dflash2_mlx.server.openai.tool_choice import offered_tools
 from dflash2_mlx.server.reading import Reading
@@ -33,7 +33,9 @@ def read_response(document: JsonObject, reading: Reading) -> Prepared:
 
     body, model = read_fields(ResponsesBody, document, reading, *_REFUSED), reading.model
     _refuse(body)
-    before, given, offer = _before(body, reading.memory), items_of(body.input, reading), Offer()
+    goes_on = body.previous_response_id or body.conversation_id
+    before = reading.earlier.entry(goes_on) if goes_on else None
+    given, offer = items_of(body.input, reading), Offer()
     offer.add(body.tools or [], "tools", reading)
     leading: list[Message] = [{"role": "system", "content": body.instructions}] if body.instructions else []
     turns = chat_messages([*(before.items if before else ()), *given], offer, reading)
@@ -43,9 +45,9 @@ def read_response(document: JsonObject, reading: Reading) -> Prepared:
     sampling = sampling_params(body, model)
     engine = engine_params(len(prompt.tokens), body.max_output_tokens, reading, "max_output_tokens")
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
-    echo, keep = _echo(body), _keeper(body, reading.memory, before, given)
+    echo, keep = _echo(body), _keeper(body, reading.earlier, before, given)
     writer = ResponsesWriter(Heading(model.name, "resp_"), tally, echo, offer, keep)
-    request = Request(prompt, sampling, engine, TextParams(tools=tools))
+    request = Request(prompt, sampling, engine, TextParams(tools=offer.read_by(tools)))
     return Prepared(answering(request), writer, bool(body.stream))
 
 
@@ -64,43 +66,29 @@ def _refuse(body: ResponsesBody) -> None:
         raise unsupported("text.format", f"{str(kind)[:40]!r} cannot be enforced yet. Ask for it in the prompt.")
 
 
-def _conversation_of(body: ResponsesBody) -> str | None:
-    """The id of the conversation that the request belongs to."""
-    given = body.conversation
-    return str(given.get("id")) if isinstance(given, Mapping) else given
-
-
-def _before(body: ResponsesBody, memory: Memory) -> Entry | None:
-    """What the request goes on from."""
-    identity = body.previous_response_id or _conversation_of(body)
-    return memory.entry(identity) if identity else None
-
-
-def _keeper(body: ResponsesBody, memory: Memory, before: Entry | None, given: Sequence[Item]) -> Keep:
+def _keeper(body: ResponsesBody, earlier: Earlier, before: Entry | None, given: Sequence[Item]) -> Keep:
     """What is done with the finished response."""
-    conversation = _conversation_of(body)
 
     def keep(response: JsonObject) -> None:
         said = [*map(with_id, given), *cast(list[Item], response["output"])]
         if body.store is not False:
-            memory.keep(response, before, said)
-        if conversation is not None:
+            earlier.keep(response, before, said)
+        if body.conversation_id is not None:
             with contextlib.suppress(ApiError):  # it was forgotten meanwhile
-                memory.extend(conversation, said)
+                earlier.extend(body.conversation_id, said)
 
     return keep
 
 
 def _echo(body: ResponsesBody) -> dict[str, object]:
     """The request's fields that a response repeats."""
-    conversation = _conversation_of(body)
     return {
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
-        "conversation": {"id": conversation} if conversation else None,
+        "conversation": {"id": body.conversation_id} if body.conversation_id else None,
         "reasoning": {"summary": None, "effort": body.reasoning.effort if body.reasoning else None},
         "store": body.store is not False,
         "temperature": body.temperature,
@@ -133,7 +121,7 @@ class ResponsesWriter(Writer):
             kind = "reasoning" if event.channel == "reasoning" else "message"
             begun = self._begin(kind)
             self._text += event.text
-            return [*begun, self._event(f"response.{_PARTS[kind]}.delta", {**self._place(), "delta": event.text})]
+            return [*begun, self._event(f"response.{_PARTS[kind]}.delta", self._text_place("delta", event.text))]
         if isinstance(event, ToolCall):
             return self._call(event)
         return self._finish(event) if isinstance(event, Finished) else []
@@ -170,9 +158,11 @@ class ResponsesWriter(Writer):
 
     def _place(self) -> dict[str, object]:
         prefix = "rs" if self._kind == "reasoning" else "msg"
-        return {"item_id": self._item(prefix), "output_index": len(self._output), "content_index": 0} | (
-            {"logprobs": []} if self._kind == "message" else {}
-        )
+        return {"item_id": self._item(prefix), "output_index": len(self._output), "content_index": 0}
+
+    def _text_place(self, key: str, text: str) -> dict[str, object]:
+        """Where `text` belongs, for the events that carry it."""
+        return {**self._place(), key: text, **({"logprobs": []} if self._kind == "message" else {})}
 
     def _open_item(self, status: str, content: list[object]) -> dict[str, object]:
         if self._kind == "reasoning":
@@ -190,23 +180,21 @@ class ResponsesWriter(Writer):
         closed = self._end("completed")
         self._kind = kind
         item = {"output_index": len(self._output), "item": self._open_item("in_progress", [])}
-        part = {key: value for key, value in self._place().items() if key != "logprobs"}
         return [
             *closed,
             self._event("response.output_item.added", item),
-            self._event("response.content_part.added", {**part, "part": self._part()}),
+            self._event("response.content_part.added", {**self._place(), "part": self._part()}),
         ]
 
     def _end(self, status: str) -> list[Frame]:
         """Close the open item."""
         if not self._kind:
             return []
-        place, part = self._place(), self._part()
+        part = self._part()
         item = self._open_item(status, [part])
-        bare = {key: value for key, value in place.items() if key != "logprobs"}
         frames = [
-            self._event(f"response.{_PARTS[self._kind]}.done", {**place, "text": self._text}),
-            self._event("response.content_part.done", {**bare, "part": part}),
+            self._event(f"response.{_PARTS[self._kind]}.done", self._text_place("text", self._text)),
+            self._event("response.content_part.done", {**self._place(), "part": part}),
             self._event("response.output_item.done", {"output_index": len(self._output), "item": item}),
         ]
         self._output.append(item)

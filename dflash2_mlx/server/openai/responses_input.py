@@ -1,11 +1,13 @@
 """The input items and tools of OpenAI's responses in the form of chat messages and functions. Renders nothing."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from dflash2_mlx.server.chat_messages import ROLES, Message, content_text, result_text
 from dflash2_mlx.server.errors import invalid, unsupported
-from dflash2_mlx.server.openai.memory import Item
+from dflash2_mlx.server.openai.remembered import Item
 from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import to_json
 from dflash2_mlx.text.tags import Tool
@@ -22,7 +24,7 @@ _OF_MESSAGE = ("id", "type", "status", "role", "content")
 
 @dataclass(slots=True)
 class Offer:
-    """The functions that a request offers, flat. namespaces: name in the prompt -> the client's two names."""
+    """The functions that a request offers, flat. namespaces: name in a call -> the client's two names."""
 
     functions: dict[str, Tool] = field(default_factory=dict)
     namespaces: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -52,8 +54,22 @@ class Offer:
             else:
                 reading.ignore(f"{inside}.{str(kind)[:40]}")
 
+    def read_by(self, offered: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """The tools that calls are read by: those `offered`, and functions of a namespace by their own names alone.
+
+        Small models leave the namespace out; that counts where nothing else is called so.
+        """
+        owners = Counter(name for _, name in self.namespaces.values())
+        alone: list[Tool] = []
+        for joined, (namespace, name) in list(self.namespaces.items()) if offered else ():
+            if owners[name] == 1 and name not in self.functions:
+                function = cast(Mapping[str, object], self.functions[joined]["function"])
+                alone.append({"type": "function", "function": {**function, "name": name}})
+                self.namespaces[name] = (namespace, name)
+        return (*offered, *alone)
+
     def identity(self, name: str) -> dict[str, str]:
-        """What the client calls the function of that name in the prompt."""
+        """What the client calls the function of that name in a call."""
         namespace, own = self.namespaces.get(name, (None, name))
         return {"name": own} if namespace is None else {"namespace": namespace, "name": own}
 
@@ -62,7 +78,7 @@ def items_of(given: str | Sequence[Item], reading: Reading) -> list[Item]:
     """The input as items, those that are referred to in their place. Raises: ApiError 404 for a forgotten one."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
-    return [reading.memory.item(str(item.get("id"))) if _refers(item) else item for item in given]
+    return [reading.earlier.item(str(item.get("id"))) if _refers(item) else item for item in given]
 
 
 def chat_messages(items: Sequence[Item], offer: Offer, reading: Reading) -> list[Message]:

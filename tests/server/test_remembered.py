@@ -4,8 +4,8 @@ import pytest
 
 from asking import RESPONSES, events
 from dflash2_mlx.server.errors import ApiError
-from dflash2_mlx.server.openai import memory
-from dflash2_mlx.server.openai.memory import Memory, Store
+from dflash2_mlx.server.openai import remembered
+from dflash2_mlx.server.openai.remembered import Earlier, Remembered
 
 CONVERSATIONS = "/v1/conversations"
 
@@ -128,7 +128,7 @@ def test_a_failed_response_is_not_kept(client, session):
     assert client.get(f"{RESPONSES}/{found[-1][1]['response']['id']}").status_code == 404
 
 
-def kept(memory: Memory, identity: str) -> bool:
+def kept(memory: Earlier, identity: str) -> bool:
     try:
         return memory.entry(identity) is not None
     except ApiError:
@@ -136,10 +136,10 @@ def kept(memory: Memory, identity: str) -> bool:
 
 
 def test_the_least_used_goes_first_and_what_is_too_large_is_not_kept(monkeypatch):
-    monkeypatch.setattr(memory, "MOST_ENTRIES", 3)
-    monkeypatch.setattr(memory, "MOST_BYTES", 1000)
-    store = Store()
-    mine, other = Memory(store, "mine"), Memory(store, "other")
+    monkeypatch.setattr(remembered, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(remembered, "MOST_BYTES", 1000)
+    store = Remembered()
+    mine, other = Earlier(store, "mine"), Earlier(store, "other")
     for name in "abc":
         mine.keep({"id": name}, None, [])
     assert kept(mine, "a")

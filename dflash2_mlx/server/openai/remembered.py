@@ -24,7 +24,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Store:
+class Remembered:
     """The entries of all owners; those that were not used for longest go first."""
 
     entries: OrderedDict[tuple[str, str], Entry] = field(default_factory=OrderedDict)
@@ -32,7 +32,7 @@ class Store:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, key: tuple[str, str], entry: Entry) -> None:
-        """Keep `entry` in place of an earlier one, unless it is too large for all of the store."""
+        """Keep `entry` in place of an earlier one, unless it is too large for all of it."""
         with self.lock:
             self._drop(key)
             if entry.nbytes <= MOST_BYTES:
@@ -67,22 +67,22 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Earlier:
     """What one owner, told by the key that a request carries, may ask for."""
 
-    store: Store
+    all: Remembered
     owner: str
 
     def entry(self, identity: str) -> Entry:
         """A response or a conversation. Raises: ApiError 404 where it was never kept, or is forgotten."""
-        entry = self.store.get((self.owner, identity))
+        entry = self.all.get((self.owner, identity))
         if entry is None:
             raise _forgotten(identity)
         return entry
 
     def item(self, identity: str) -> Item:
         """One item of what was said. Raises: ApiError 404."""
-        item = self.store.item(self.owner, identity)
+        item = self.all.item(self.owner, identity)
         if item is None:
             raise _forgotten(identity)
         return item
@@ -91,7 +91,7 @@ class Memory:
         """Keep a document under its id, with what was said `before` and the further `items`."""
         earlier, earlier_bytes = (before.items, before.nbytes) if before else ((), 0)
         nbytes = earlier_bytes + len(to_json([document, *items]))
-        self.store.put((self.owner, str(document["id"])), Entry(document, (*earlier, *items), nbytes))
+        self.all.put((self.owner, str(document["id"])), Entry(document, (*earlier, *items), nbytes))
 
     def extend(self, identity: str, items: Sequence[Item]) -> None:
         """Keep further items of a conversation. Raises: ApiError 404."""
@@ -100,7 +100,7 @@ class Memory:
 
     def forget(self, identity: str) -> None:
         """Raises: ApiError 404 where there is nothing to forget."""
-        if not self.store.drop((self.owner, identity)):
+        if not self.all.drop((self.owner, identity)):
             raise _forgotten(identity)
 
 

@@ -12,37 +12,37 @@ from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.fields import typed
 from dflash2_mlx.server.guards import owner_of
 from dflash2_mlx.server.openai.bodies import ConversationBody
-from dflash2_mlx.server.openai.memory import Item, Memory, Store, with_id
+from dflash2_mlx.server.openai.remembered import Earlier, Item, Remembered, with_id
 from dflash2_mlx.server.reading import Reading
 
 
-class Kept:
-    """The endpoints of what is in `store`. Every one answers 404 for what is not there, or is another owner's."""
+class Recall:
+    """The endpoints of what is `remembered`. Every one answers 404 for what is not there, or is another owner's."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, remembered: Remembered) -> None:
+        self._remembered = remembered
 
     async def document(self, request: Request) -> Response:
         """A response or a conversation; DELETE forgets it."""
-        memory, identity = self._of(request)
+        earlier, identity = self._of(request)
         if request.method != "DELETE":
-            return JSONResponse(memory.entry(identity).document)
-        kind = memory.entry(identity).document["object"]
-        memory.forget(identity)
+            return JSONResponse(earlier.entry(identity).document)
+        kind = earlier.entry(identity).document["object"]
+        earlier.forget(identity)
         return JSONResponse({"id": identity, "object": f"{kind}.deleted", "deleted": True})
 
     async def items(self, request: Request) -> Response:
         """What was said in a conversation, or up to a response, the latest first unless asked otherwise."""
-        memory, identity = self._of(request)
-        entry = memory.entry(identity)
+        earlier, identity = self._of(request)
+        entry = earlier.entry(identity)
         own = len(cast(list[Item], entry.document.get("output", [])))
         items = list(entry.items[: len(entry.items) - own])
         if request.query_params.get("order") != "asc":
             items.reverse()
         return JSONResponse(listed(items))
 
-    def _of(self, request: Request) -> tuple[Memory, str]:
-        return Memory(self._store, owner_of(request.headers)), request.path_params["id"]
+    def _of(self, request: Request) -> tuple[Earlier, str]:
+        return Earlier(self._remembered, owner_of(request.headers)), request.path_params["id"]
 
 
 def begin_conversation(document: JsonObject, reading: Reading) -> JsonObject:
@@ -54,14 +54,14 @@ def begin_conversation(document: JsonObject, reading: Reading) -> JsonObject:
         "created_at": int(time.time()),
         "metadata": body.metadata or {},
     }
-    reading.memory.keep(conversation, None, list(map(with_id, body.items or [])))
+    reading.earlier.keep(conversation, None, list(map(with_id, body.items or [])))
     return conversation
 
 
 def add_items(document: JsonObject, reading: Reading) -> JsonObject:
     """Further items of a conversation, as they were added. Raises: ApiError 400; 404 for no such conversation."""
     items = list(map(with_id, typed(ConversationBody, document).items or []))
-    reading.memory.extend(reading.path_id, items)
+    reading.earlier.extend(reading.path_id, items)
     return listed(items)
 
 
