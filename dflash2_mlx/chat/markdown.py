@@ -171,12 +171,12 @@ class MarkdownStream:
 
     def _unbroken(self, block: Block) -> list[Text]:
         """A table or a rule."""
-        room = max(1, self.width - len(block.rest))
+        cells = max(1, self.width - len(block.rest))
         if block.kind == "rule":
-            rows = [Text(self.marks.rule * min(room, self._prose), "dim")]
+            rows = [Text(self.marks.rule * min(cells, self._prose), "dim")]
         else:
             source = self._source.split("\n")[block.line : block.end]
-            rows = table_lines(source, room, self.marks.rule, self.marks.hyperlinks)
+            rows = table_lines(source, cells, self.marks.rule, self.marks.hyperlinks)
         return [_behind(block.rest if n else block.first, row, self.width) for n, row in enumerate(rows)]
 
 
