@@ -115,5 +115,6 @@ def settled(source: str) -> int:
 
 def _closed(source: str, closers: tuple[str, ...]) -> str:
     """`source` with the closer that makes most marks vanish; `source` itself if none does."""
-    fitting = [source + closer for closer in closers if closer[0] in source or (closer[0] in "])" and "[" in source)]
+    seen = _inline(source, True).plain  # an open mark is seen
+    fitting = [source + closer for closer in closers if closer[0] in seen or (closer[0] in "])" and "[" in seen)]
     return min([source, *fitting], key=lambda text: len(_inline(text, True)))

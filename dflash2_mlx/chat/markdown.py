@@ -112,15 +112,15 @@ class MarkdownStream:
         self._in_code = last.kind == "code"
         if last.root:
             self._due = next(block.due for block in found if block.root == last.root)
-            self._source = "".join(self._source.splitlines(keepends=True)[last.root :])
+            self._source = "\n".join(self._source.split("\n")[last.root :])
             self._place = replace(self._place, line=max(0, self._place.line - last.root))
         elif not last.rest and last.kind == "text" and self._place.done:
             tail = self._source[len(self._source.rstrip()) :]
             self._source = _STANDS_FOR + last.content[self._place.done :] + tail
             self._place = replace(self._place, done=1)
         elif not last.rest and self._place.done > 4 * WINDOW and _FENCE.match(self._source):
-            opening, *code = self._source.splitlines(keepends=True)
-            self._source = opening + "".join(code[2 * WINDOW :])
+            opening, *code = self._source.split("\n")
+            self._source = "\n".join([opening, *code[2 * WINDOW :]])
             self._place = replace(self._place, done=self._place.done - 2 * WINDOW)
         return lines
 
@@ -171,12 +171,12 @@ class MarkdownStream:
 
     def _unbroken(self, block: Block) -> list[Text]:
         """A table or a rule."""
-        room = max(1, self.width - len(block.rest))
+        cells = max(1, self.width - len(block.rest))
         if block.kind == "rule":
-            rows = [Text(self.marks.rule * min(room, self._prose), "dim")]
+            rows = [Text(self.marks.rule * min(cells, self._prose), "dim")]
         else:
             source = self._source.split("\n")[block.line : block.end]
-            rows = table_lines(source, room, self.marks.rule, self.marks.hyperlinks)
+            rows = table_lines(source, cells, self.marks.rule, self.marks.hyperlinks)
         return [_behind(block.rest if n else block.first, row, self.width) for n, row in enumerate(rows)]
 
 

@@ -90,8 +90,8 @@ class Screen:
             style = segment.style or base
             link, style = style.link, style.update_link(None) if style.link else style  # rich would number it anew
             style = style if self.look.colour else style.without_color
-            shown = style.render(segment.text, color_system=ColorSystem.STANDARD)
-            parts.append(f"\x1b]8;;{link}\x1b\\{shown}\x1b]8;;\x1b\\" if link else shown)
+            rendered = style.render(segment.text, color_system=ColorSystem.STANDARD)
+            parts.append(f"\x1b]8;;{link}\x1b\\{rendered}\x1b]8;;\x1b\\" if link else rendered)
         return "".join(parts)
 
 

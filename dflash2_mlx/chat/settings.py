@@ -26,7 +26,7 @@ class ChatSettings:
         for word in words.split():
             name, equals, value = word.partition("=")
             if not equals or name not in NAMES:
-                raise UsageError(f"{word!r} is not NAME=VALUE with a name out of {', '.join(NAMES)}.")
+                raise UsageError(f"{word!r} is not NAME=VALUE. The names: {', '.join(NAMES)}.")
             if name == "max_tokens":
                 engine = replace(engine, max_tokens=None if value == "off" else int(_number(name, value)))
             else:
@@ -45,4 +45,4 @@ def _number(name: str, value: str) -> int | float:
         return int(value) if name in _WHOLE else float(value)
     except ValueError:
         kind = "a whole number" if name in _WHOLE else "a number"
-        raise UsageError(f"{name}={value} is not {kind}.") from None
+        raise UsageError(f"{name} is {value!r}, not {kind}. /set shows what there is.") from None

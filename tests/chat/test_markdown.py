@@ -1,5 +1,7 @@
 """Markdown while it is written: however the text comes in pieces, the lines are the same, and each comes once."""
 
+import re
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,9 @@ from dflash2_mlx.chat.markdown import MarkdownStream
 LIMIT = 400  # characters: an open mark is waited for no longer
 CONSOLE = Console(theme=THEME)
 MARKS = (
+    "===\n",
+    "- [ ] ",
+    "    code\n",
     "# ",
     "## Head",
     "- ",
@@ -42,6 +47,8 @@ WORDS = (
     "    ",
     "2**8",
     "a_b_c",
+    "\u2028",
+    "\x0c",
 )
 CODE = ("x = f(1)", '"""', "# no", "\\", "\\*")
 PIECES = (*MARKS, *ROWS, *INLINE, *WORDS, *CODE)
@@ -236,3 +243,25 @@ def test_after_a_change_of_width_only_what_is_new_comes():
         letters = "".join("".join(line.plain for line in (*shown, *rest)).split())
         assert letters.strip("•│").replace("│", "") == "onetwothreefourfivesixseveneight"
         assert all(line.cell_len <= 20 for line in rest)
+
+
+@pytest.mark.parametrize("size", [1000, 7])
+@pytest.mark.parametrize("width", [20, 79])
+def test_every_word_of_a_long_answer_comes_out_once(size, width):
+    numbers = iter(range(10_000))
+
+    def words(count):
+        return " ".join(f"w{next(numbers)}w" for _ in range(count))
+
+    text = (
+        f"{words(99)}\n\n**{words(40)}** *{words(70)}* `{words(3)}`\n{words(30)}\n\n- {words(90)}\n\n  {words(90)}\n"
+        f"  1. {words(60)}\n- {words(2)}\n\n> {words(99)}\n> {words(3)}\n\n# {words(9)}\n{words(3)}\n---\n"
+        + f"```py\n{words(12)}\n"
+        + "".join(f"{words(2)}\n" for _ in range(150))
+        + f"```\n{words(3)}"
+    )
+    stream, lines = MarkdownStream(width), []
+    for start in range(0, len(text), size):
+        lines += stream.push(text[start : start + size])
+    shown = re.sub(r"[\s│]", "", "".join(line.plain for line in [*lines, *stream.finish()]))
+    assert re.findall(r"w\d+w", shown) == [f"w{number}w" for number in range(next(numbers))]

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+from dataclasses import replace
 
 import pyte
 import pytest
@@ -192,3 +193,35 @@ def test_the_environment_decides_colours_and_symbols(environment, colour, unicod
     assert (look.live, look.colour, look.unicode) == (True, colour, unicode)
     assert not look_of(io.StringIO(), Tty(), environment).live
     assert not look_of(Tty(), Tty(), {**environment, "TERM": "dumb"}).live
+
+
+@pytest.mark.parametrize(
+    ("environment", "follows"),
+    [
+        ({"TERM_PROGRAM": "iTerm.app"}, True),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"VTE_VERSION": "7200"}, True),
+        ({"VTE_VERSION": "4800"}, False),
+        ({"TERM_PROGRAM": "iTerm.app", "TMUX": "/tmp/tmux"}, False),
+        ({"TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({}, False),
+    ],
+)
+def test_links_are_sent_to_terminals_that_are_known_to_follow_them(environment, follows):
+    class Tty(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert look_of(Tty(), Tty(), {"TERM": "xterm", **environment}).hyperlinks == follows
+
+
+def test_a_link_is_closed_and_its_address_steers_nothing():
+    emulator = Emulator(12, 8)
+    emulator.screen.look = replace(LOOK, hyperlinks=True)
+    view = ScreenView(emulator.screen, ViewOptions(), clock=iter(map(float, range(100))).__next__)
+    for piece in ("[two ", "words](https://x", ".org/\x1b]8;;evil) ", "end"):
+        view.delta(Delta("answer", piece))
+    view.finish()
+    links = re.findall(r"\x1b\]8;;([\x21-\x7e]*)\x1b\\", emulator.written.getvalue())
+    assert links[-2:] == ["https://x.org/%EF%BF%BD%5D8;;evil", ""] and links[1::2] == [""] * (len(links) // 2)
+    assert emulator.written.getvalue().count("\x1b]") == len(links)

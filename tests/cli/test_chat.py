@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from dflash2_mlx.chat.conversation import Conversation, Turn
+from dflash2_mlx.chat.history import keep, last_chat_path
+
 GREEDY = ("--max-tokens", 12, "--temperature", 0)
 
 
@@ -63,3 +66,22 @@ def test_plain_decoding_is_said_with_its_reason(cli, stored):
 def test_the_known_pairs_can_be_asked_for(cli, stored):
     outcome = cli(*talk(stored), stdin=b"/models\n")
     assert outcome.code == 0 and "qwen3.8-27b" in outcome.err and not outcome.out
+
+
+def test_a_model_is_named_once(cli, stored):
+    outcome = cli("chat", "demo", "--model", stored[0])
+    assert outcome.code == 2 and "given twice" in outcome.err
+
+
+def test_there_must_be_a_last_conversation_to_go_on_with(cli, stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    outcome = cli(*talk(stored, "--continue"), stdin=b"hello\n")
+    assert outcome.code == 2 and "there is no last conversation" in outcome.err and not list(tmp_path.iterdir())
+
+
+def test_the_last_conversation_goes_on_under_the_system_message_that_is_given(cli, stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    keep(Conversation("Be kind.", [Turn("hello", "yes")]), last_chat_path({"XDG_STATE_HOME": str(tmp_path)}), "demo")
+    outcome = cli(*talk(stored, "--continue", "--system", "Be brief."), stdin=f"/save {tmp_path}/both.json\n".encode())
+    messages = json.loads((tmp_path / "both.json").read_text())["messages"]
+    assert outcome.code == 0 and [m["content"] for m in messages] == ["Be brief.", "hello", "yes"]
