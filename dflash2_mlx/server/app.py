@@ -21,6 +21,7 @@ from dflash2_mlx.server.openai.chat import read_chat
 from dflash2_mlx.server.openai.completions import read_completion
 from dflash2_mlx.server.openai.recall import Recall, add_items, begin_conversation
 from dflash2_mlx.server.openai.responses import read_response
+from dflash2_mlx.server.page import PAGE_ROUTES
 from dflash2_mlx.server.settings import ServeSettings
 from dflash2_mlx.server.state import ServerState
 
