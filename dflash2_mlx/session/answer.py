@@ -58,7 +58,7 @@ class Answer:
             with closing(self._answer()) as events:
                 for event in events:
                     yield event
-                    if get_ident() != self._thread:
+                    if get_ident() != self._thread and not isinstance(event, Finished):
                         raise UsageError(
                             "an answer's events were taken on two threads, and MLX cannot go on with its work on "
                             "another one. Take them all on one thread, or call generate()."

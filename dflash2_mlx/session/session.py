@@ -18,20 +18,8 @@ from dflash2_mlx.session.known import block_size_for, known_of
 from dflash2_mlx.session.prefixes import PrefixCache
 from dflash2_mlx.session.request import Conversation, Request, default_sampling, render
 
-# what other rooms ask of this one
-__all__ = [
-    "Conversation",
-    "Event",
-    "Request",
-    "Session",
-    "block_size_for",
-    "default_cache_bytes",
-    "default_sampling",
-    "render",
-    "stream",
-    "warm_up",
-    "wired_memory",
-]
+# handed on: rooms above need to know this file alone
+__all__ = ["Conversation", "Event", "Request", "Session", "block_size_for", "default_sampling", "render", "stream"]
 
 _WIRED_SHARE = 0.9  # above it wiring starves the system
 _WARM_TOKENS = 12
@@ -59,11 +47,12 @@ class Session:
         self.close()
 
     def open(self) -> None:
-        """Get ready to answer: wire the weights, and compile what the first answer would wait for."""
-        if self._wired is None:
-            self._wired = wired_memory(self.pair)
-            self._wired.__enter__()
+        """Get ready to answer: compile what the first answer would wait for, and wire the weights."""
         warm_up(self.pair)
+        if self._wired is None:
+            wired = wired_memory(self.pair)
+            wired.__enter__()
+            self._wired = wired
 
     def close(self) -> None:
         """Let go of the wired memory; a later answer works all the same."""

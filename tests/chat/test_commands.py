@@ -214,6 +214,7 @@ def test_the_line_about_an_answer_has_its_numbers():
 
 def test_drafting_that_rested_is_said():
     rested = replace(finished("stop", rounds=10).summary, rounds_by_width=(31, 0, 10))
+    rested = replace(rested, plain_rate=60.0, drafted_rate=50.0)
     assert any("30 of 40 steps plain" in part for part in numbers(rested, 32768))
     short = replace(rested, rounds=3, rounds_by_width=(6, 0, 3))
     assert not any("plain" in part for part in [*numbers(short, 32768), *numbers(finished("stop").summary, 32768)])

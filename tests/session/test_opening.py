@@ -14,7 +14,7 @@ from dflash2_mlx.bench.timing import measure_parts
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.engine.widths import WidthPolicy
 from dflash2_mlx.errors import UsageError
-from dflash2_mlx.events import Prefilling, Round
+from dflash2_mlx.events import Finished, Prefilling, Round
 from dflash2_mlx.session.known import known_of
 from dflash2_mlx.session.session import Request, Session, warm_up
 from dflash2_mlx.session.statistics import Stats
@@ -79,6 +79,13 @@ def test_a_stream_that_moves_to_another_thread_is_refused_in_one_line_and_the_pa
         elsewhere.submit(next, events).result()
     assert "\n" not in str(error.value) and not known_of(pair).answering
     assert ask(pair).tokens == expected
+
+
+def test_a_whole_answer_may_be_ended_on_any_thread(pair, elsewhere):
+    events = stream_generate(pair, REQUEST.prompt, sampling=SAMPLING, engine=ENGINE, text=RAW)
+    while not isinstance(next(events), Finished):
+        pass
+    assert elsewhere.submit(next, events, "over").result() == "over"
 
 
 def test_a_stream_closed_on_another_thread_keeps_nothing_of_its_text_and_the_pair_goes_on(pair, elsewhere):
@@ -154,6 +161,14 @@ def test_an_answer_outside_an_open_session_sets_the_wired_limit_for_itself(pair,
     next(events)
     events.close()
     assert limits == ["set", "reset"] * 2
+
+
+def test_a_pair_that_cannot_be_warmed_up_leaves_nothing_wired(tmp_path, monkeypatch, limits):
+    pair = tiny_pair(tmp_path)
+    monkeypatch.setattr(pair.drafter, "propose", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ask(pair)
+    assert limits == [] and not known_of(pair).answering
 
 
 def test_timing_with_waits_teaches_the_pair_no_widths(pair, monkeypatch):

@@ -1,26 +1,23 @@
 """Prefix reuse changes no token: every answer over kept prefixes equals the one of a session that kept nothing."""
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
+from session.talks import ENGINE, GREEDY, OPENING, PLENTY, TURN_END, Talk, interrupt, run, tiny_pair, words
 
-from dflash2_mlx.api import Answer, gather, load
+from dflash2_mlx.api import gather, load
 from dflash2_mlx.config import EngineParams, SamplingParams, TextParams
 from dflash2_mlx.engine.loop import decode
 from dflash2_mlx.engine.progress import Task
 from dflash2_mlx.errors import PromptError
-from dflash2_mlx.events import Prefilling, Round
+from dflash2_mlx.events import Prefilling
 from dflash2_mlx.session.session import Request, Session
 from dflash2_mlx.text.prompt import Prompt
 from folders import write_drafter, write_target
 
 OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in ("qwen3", "muse_glimmer")]
-ENGINE = EngineParams(max_tokens=9, block_size=8)
-GREEDY = SamplingParams(logit_bias={256: -1000.0, 258: -1000.0})
-PLENTY = 2**30
-OPENING, TURN_END = [257, 260, 261], [258, 10]  # the glue of a made-up template
 
 
 @pytest.fixture(scope="module", params=["qwen3_5", *OTHERS])
@@ -38,50 +35,9 @@ def hybrid(tmp_path_factory):
     return tiny_pair("qwen3_5", tmp_path_factory)
 
 
-def tiny_pair(family, tmp_path_factory):
-    root = tmp_path_factory.mktemp(family)
-    return load(str(write_target(root / "target", family)), str(write_drafter(root / "drafter")))
-
-
 @pytest.fixture(scope="module")
 def demo():
     return load("demo")
-
-
-def words(seed: int, count: int) -> list[int]:
-    return [random.Random(seed).randrange(250) for _ in range(count)]
-
-
-@dataclass
-class Talk:
-    """A conversation as token ids."""
-
-    tokens: list[int] = field(default_factory=list)
-
-    def ask(self, turn: list[int]) -> Prompt:
-        self.tokens += [*turn, *TURN_END]
-        return Prompt((*self.tokens, *OPENING), "answer", (len(self.tokens),))
-
-    def hear(self, answer: Answer) -> None:
-        self.tokens += [*OPENING, *answer.tokens, *TURN_END]
-
-
-def run(session: Session, prompt: Prompt, engine: EngineParams = ENGINE, sampling: SamplingParams = GREEDY) -> Answer:
-    return gather(session.stream(Request(prompt, sampling, engine, TextParams())))
-
-
-def interrupt(session: Session, prompt: Prompt, rounds: int, engine: EngineParams = ENGINE) -> list[int]:
-    """Close the answer after so many rounds; the tokens it had shown."""
-    events = session.stream(Request(prompt, GREEDY, engine, TextParams()))
-    seen: list[int] = []
-    for event in events:
-        if isinstance(event, Round):
-            seen += event.tokens
-            rounds -= 1
-        if rounds <= 0 and not isinstance(event, Prefilling):
-            break
-    events.close()
-    return seen
 
 
 @pytest.mark.parametrize("block_size", [8, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 3))])
