@@ -9,16 +9,8 @@ from typing import Literal
 
 from dflash2_mlx.config import STORED_BITS
 from dflash2_mlx.errors import ConfigError
-from dflash2_mlx.models.config import SPARE_ROWS as DRAFT_SPARE_ROWS
-from dflash2_mlx.models.config import DrafterConfig
-from dflash2_mlx.targets.limits import (
-    CACHE_STEP,
-    CHUNK_ROWS,
-    FUSED_HEADS,
-    QUEUED_LAYERS,
-    SPARE_ROWS,
-    rows_within_scores,
-)
+from dflash2_mlx.models.config import SPARE_ROWS, DrafterConfig
+from dflash2_mlx.targets import limits
 
 Word = Literal["fits", "tight", "does not fit"]
 TIGHT_SHARE = 0.9  # of the limit: above it the system has little left, and weights are not wired
@@ -168,7 +160,7 @@ def memory_need(plan: Plan) -> Need:
     """What the pair takes at most while `plan.context` tokens, prompt and answer together, are in the cache."""
     target, drafter, context = plan.target, plan.drafter, plan.context
     kept = _rounded(context)
-    window_rows = 2 * target.window + SPARE_ROWS
+    window_rows = 2 * target.window + limits.SPARE_ROWS
     rows = drafter.block_size if drafter else 1
     return Need(
         target=target.weight_bytes or 0,
@@ -197,12 +189,12 @@ def judge(plan: Plan, limit_bytes: int) -> Verdict:
 
 def largest_context(plan: Plan, limit_bytes: int) -> int:
     """The longest context, in steps of 256 tokens, whose need is within the limit; 0 = none."""
-    low, high = 0, max(1, plan.target.context_limit // CACHE_STEP)
+    low, high = 0, max(1, plan.target.context_limit // limits.CACHE_STEP)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = memory_need(replace(plan, context=middle * CACHE_STEP)).total <= limit_bytes
+        fits = memory_need(replace(plan, context=middle * limits.CACHE_STEP)).total <= limit_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
-    return min(low * CACHE_STEP, plan.target.context_limit)
+    return min(low * limits.CACHE_STEP, plan.target.context_limit)
 
 
 def binary_size(count: int) -> str:
@@ -234,7 +226,7 @@ def _remedies(plan: Plan, limit_bytes: int, largest: int) -> tuple[str, ...]:
 
 def _feature_rows(drafter: DrafterConfig, context: int) -> int:
     """Rows kept at a time: what the drafter can see, or a chunk where it sees everything."""
-    return min(context, CHUNK_ROWS if drafter.context_rows is None else drafter.context_rows)
+    return min(context, limits.CHUNK_ROWS if drafter.context_rows is None else drafter.context_rows)
 
 
 def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
@@ -242,18 +234,18 @@ def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
     rows, context = 0, plan.context
     for window in drafter.windows:
         if window is None:
-            rows += 2 * (context + drafter.block_size) + DRAFT_SPARE_ROWS
+            rows += 2 * (context + drafter.block_size) + SPARE_ROWS
         else:
-            rows += 2 * (window - 1) + min(context, window - 1) + drafter.block_size + DRAFT_SPARE_ROWS
+            rows += 2 * (window - 1) + min(context, window - 1) + drafter.block_size + SPARE_ROWS
     return row * rows
 
 
 def _prefill_bytes(target: TargetShape, context: int) -> int:
     """Activations of the layers that are queued, and scores, of the last prefill pass, the deepest one."""
-    rows = rows_within_scores(min(CHUNK_ROWS, context), target.heads, context)
+    rows = limits.rows_within_scores(min(limits.CHUNK_ROWS, context), target.heads, context)
     widths = 3 * target.intermediate_size + 4 * target.hidden_size + 3 * target.conv_channels
-    activations = QUEUED_LAYERS * rows * widths * target.element_bytes
-    if target.head_dim in FUSED_HEADS:
+    activations = limits.QUEUED_LAYERS * rows * widths * target.element_bytes
+    if target.head_dim in limits.FUSED_HEADS:
         return activations
     return activations + 2 * target.heads * rows * context * target.element_bytes  # before and after the softmax
 
@@ -324,7 +316,7 @@ def _linear_bytes(weights: int, bits: int, element: int = 2) -> int:
 
 
 def _rounded(rows: int) -> int:
-    return -(-rows // CACHE_STEP) * CACHE_STEP
+    return -(-rows // limits.CACHE_STEP) * limits.CACHE_STEP
 
 
 class _Keys:

@@ -37,15 +37,10 @@ class CandidateSelector(nn.Module):
 
     def __init__(self, hidden_size: int, vocab_size: int, config: SelectorConfig) -> None:
         super().__init__()
-        self._top_k = config.top_k
+        self.top_k = config.top_k  # candidates a position
         self.hidden_projection = nn.Linear(hidden_size, config.rank, bias=False)
         self.predecessor_codebook = mx.zeros((vocab_size, config.rank))
         self.successor_codebook = mx.zeros((vocab_size, config.rank))
-
-    @property
-    def top_k(self) -> int:
-        """Candidates a position."""
-        return self._top_k
 
     def transitions(self, anchor: mx.array, candidates: mx.array, hidden: mx.array) -> mx.array:
         """Pair scores [n, previous K, K] float32; row 0 has the anchor [1] as its only predecessor.

@@ -15,7 +15,7 @@ from dflash2_mlx.models.drafter import quantize_network
 from dflash2_mlx.models.layers import DraftNetwork
 from dflash2_mlx.store.published import published_drafter, published_target
 from dflash2_mlx.targets import sliding
-from dflash2_mlx.targets.limits import CHUNK_ROWS, Pace
+from dflash2_mlx.targets.limits import CHUNK_ROWS, SMALLEST_CHUNK, Pace
 from fakes import TARGET_CONFIGS, tiny_drafter, tiny_model, tiny_target
 
 QWEN, MUSE = "mlx-community/Qwen3.8-27B-", "mlx-community/Muse-Glimmer-30B-"
@@ -105,7 +105,7 @@ def test_caches_take_what_is_said():
 
 @pytest.mark.slow
 def test_reading_a_prompt_takes_what_is_said(monkeypatch):
-    monkeypatch.setattr("dflash2_mlx.memory.need.QUEUED_LAYERS", 1)  # a CPU runs what is launched one by one
+    monkeypatch.setattr("dflash2_mlx.targets.limits.QUEUED_LAYERS", 1)  # a CPU runs what is launched one by one
     target, tokens = tiny_target(), [i % 500 for i in range(1000)]
     mx.eval(target.module.parameters())
     gc.collect()  # what earlier tests left is not to be freed in between
@@ -127,6 +127,18 @@ def test_a_window_takes_the_same_however_long_the_context():
     rows = memory_need(muse).kv - growing * 8192
     assert rows == 39 * cache.nbytes
     assert memory_need(replace(muse, context=65536)).kv - memory_need(muse).kv == growing * (65536 - 8192)
+
+
+@pytest.mark.parametrize(("context", "rows"), [(4096, 512), (100_000, 111), (200_000, 64)])
+def test_the_deepest_pass_over_a_prompt_is_counted_with_the_rows_that_the_engine_lets_in(context, rows):
+    wanted = plan(drafter=None, context=context)
+    shape, target = wanted.target, tiny_target()
+    target._heads, target.pace = shape.heads, Pace(SMALLEST_CHUNK)
+    target.pace.record(10**6, 1.0)
+    assert target.rows_at_once(CHUNK_ROWS, context) == rows
+    widths = 3 * shape.intermediate_size + 4 * shape.hidden_size + 3 * 10_240
+    scores = memory_need(wanted).prefill - 2 * rows * widths * 2
+    assert scores == 2 * shape.heads * rows * context * 2
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_pass_shrinks_with_the_depth_at_which_it_ends_so_that_scores_stay_smal
     assert target.rows_at_once(2048, 10**6) == 64 and target.rows_at_once(3, 10**6) == 3
 
 
-def test_no_pass_over_a_deep_prompt_keeps_more_scores_than_the_bound_and_memory_counts_as_much(monkeypatch):
+def test_no_pass_over_a_deep_prompt_keeps_more_scores_than_the_bound(monkeypatch):
     """The last pass, which gives the first token, is asked for at its own depth."""
     target, passes = fast(tiny_target("qwen3")), []
     monkeypatch.setattr("dflash2_mlx.targets.limits.SCORE_BYTES", 4 * 4 * 100 * 4000)
