@@ -241,7 +241,11 @@ def _draft_kv_bytes(plan: Plan, drafter: DrafterConfig) -> int:
 
 
 def _prefill_bytes(target: TargetShape, context: int) -> int:
-    """Activations of the layers that are queued, and scores, of the last prefill pass, the deepest one."""
+    """Activations of the layers that are queued, and scores, of the last prefill pass, the deepest one.
+
+    A chip whose fused attention begins at 1,024 rows runs twice the rows and keeps no scores: less, past a few thousand
+    tokens.
+    """
     rows = limits.rows_within_scores(min(limits.CHUNK_ROWS, context), target.heads, context)
     widths = 3 * target.intermediate_size + 4 * target.hidden_size + 3 * target.conv_channels
     activations = limits.QUEUED_LAYERS * rows * widths * target.element_bytes
