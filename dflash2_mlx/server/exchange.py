@@ -15,7 +15,6 @@ from dflash2_mlx.server.body import ClientGoneError, JsonObject, parse_object, r
 from dflash2_mlx.server.dialect import Dialect, Prepared
 from dflash2_mlx.server.errors import ApiError, explain
 from dflash2_mlx.server.guards import owner_of
-from dflash2_mlx.server.openai.remembered import Earlier
 from dflash2_mlx.server.reading import Reading
 from dflash2_mlx.server.sse import COMMENT, DONE, HEADERS, Frame, encode, to_json
 from dflash2_mlx.server.state import ServerState
@@ -70,8 +69,8 @@ async def prepared(
     """What `read` makes of the body. All that can be refused is refused here, before any header is sent."""
     model, headers = state.model(), Headers(scope=reply.scope)
     body = await read_body(receive, headers.get("content-length"), state.settings.receive_s)
-    earlier, path_id = Earlier(state.responses, owner_of(headers)), reply.scope.get("path_params", {}).get("id", "")
-    reading = Reading(model, state.settings, earlier, path_id)
+    path_id = reply.scope.get("path_params", {}).get("id", "")
+    reading = Reading(model, state.settings, state.responses, owner_of(headers), path_id)
     try:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(state.renderer, lambda: read(parse_object(body), reading))

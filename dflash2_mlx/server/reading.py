@@ -12,7 +12,7 @@ from dflash2_mlx.server.model import ServedModel
 from dflash2_mlx.server.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from dflash2_mlx.server.openai.remembered import Earlier
+    from dflash2_mlx.server.openai.remembered import Remembered
 
 _LONGEST_HEADER = 1000
 
@@ -30,13 +30,14 @@ Given = Mapping[str, object] | RequestObject
 class Reading:
     """One request on its way in.
 
-    earlier: the earlier responses of whoever asks. path_id: the id in the request's path. ignored: where the fields
-    stand that change nothing here.
+    remembered, owner: earlier responses, and whose they are. path_id: the id in the request's path. ignored: where the
+    fields stand that change nothing here.
     """
 
     model: ServedModel
     settings: ServeSettings
-    earlier: "Earlier"
+    remembered: "Remembered"
+    owner: str
     path_id: str = ""
     ignored: list[str] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ import pytest
 from asking import RESPONSES, events
 from dflash2_mlx.server.errors import ApiError
 from dflash2_mlx.server.openai import remembered
-from dflash2_mlx.server.openai.remembered import Earlier, Remembered
+from dflash2_mlx.server.openai.remembered import Remembered
 
 CONVERSATIONS = "/v1/conversations"
 
@@ -128,9 +128,9 @@ def test_a_failed_response_is_not_kept(client, session):
     assert client.get(f"{RESPONSES}/{found[-1][1]['response']['id']}").status_code == 404
 
 
-def kept(memory: Earlier, identity: str) -> bool:
+def kept(store: Remembered, owner: str, identity: str) -> bool:
     try:
-        return memory.entry(identity) is not None
+        return store.entry(owner, identity) is not None
     except ApiError:
         return False
 
@@ -139,16 +139,14 @@ def test_the_least_used_goes_first_and_what_is_too_large_is_not_kept(monkeypatch
     monkeypatch.setattr(remembered, "MOST_ENTRIES", 3)
     monkeypatch.setattr(remembered, "MOST_BYTES", 1000)
     store = Remembered()
-    mine, other = Earlier(store, "mine"), Earlier(store, "other")
     for name in "abc":
-        mine.keep({"id": name}, None, [])
-    assert kept(mine, "a")
-    other.keep({"id": "d"}, None, [])
-    assert [kept(mine, name) for name in "abc"] == [True, False, True] and kept(other, "d")
-    mine.keep({"id": "e", "text": "x" * 700}, None, [])
-    mine.keep({"id": "f", "text": "x" * 700}, None, [])
-    assert not kept(mine, "e") and kept(mine, "f") and store.nbytes < 1000
-    mine.keep({"id": "g", "text": "x" * 2000}, None, [])
-    assert not kept(mine, "g") and kept(mine, "f")
-    mine.forget("f")
-    assert (store.nbytes, len(store.entries)) == (0, 0)
+        store.keep("mine", {"id": name}, None, [])
+    assert kept(store, "mine", "a")
+    store.keep("other", {"id": "d"}, None, [])
+    assert [kept(store, "mine", name) for name in "abcd"] == [True, False, True, False] and kept(store, "other", "d")
+    for name in "ef":
+        store.keep("mine", {"id": name, "text": "x" * 700}, None, [])
+    assert not kept(store, "mine", "e") and kept(store, "mine", "f") and store.nbytes < 1000
+    store.keep("mine", {"id": "g", "text": "x" * 2000}, None, [])
+    assert not kept(store, "mine", "g") and kept(store, "mine", "f")
+    assert store.forget("mine", "f")["id"] == "f" and (store.nbytes, len(store.entries)) == (0, 0)

@@ -12,7 +12,7 @@ from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.fields import typed
 from dflash2_mlx.server.guards import owner_of
 from dflash2_mlx.server.openai.bodies import ConversationBody
-from dflash2_mlx.server.openai.remembered import Earlier, Item, Remembered, with_id
+from dflash2_mlx.server.openai.remembered import Item, Remembered, with_id
 from dflash2_mlx.server.reading import Reading
 
 
@@ -24,25 +24,18 @@ class Recall:
 
     async def document(self, request: Request) -> Response:
         """A response or a conversation; DELETE forgets it."""
-        earlier, identity = self._of(request)
+        owner, identity = owner_of(request.headers), request.path_params["id"]
         if request.method != "DELETE":
-            return JSONResponse(earlier.entry(identity).document)
-        kind = earlier.entry(identity).document["object"]
-        earlier.forget(identity)
+            return JSONResponse(self._remembered.entry(owner, identity).document)
+        kind = self._remembered.forget(owner, identity)["object"]
         return JSONResponse({"id": identity, "object": f"{kind}.deleted", "deleted": True})
 
     async def items(self, request: Request) -> Response:
         """What was said in a conversation, or up to a response, the latest first unless asked otherwise."""
-        earlier, identity = self._of(request)
-        entry = earlier.entry(identity)
+        entry = self._remembered.entry(owner_of(request.headers), request.path_params["id"])
         own = len(cast(list[Item], entry.document.get("output", [])))
         items = list(entry.items[: len(entry.items) - own])
-        if request.query_params.get("order") != "asc":
-            items.reverse()
-        return JSONResponse(listed(items))
-
-    def _of(self, request: Request) -> tuple[Earlier, str]:
-        return Earlier(self._remembered, owner_of(request.headers)), request.path_params["id"]
+        return JSONResponse(listed(items if request.query_params.get("order") == "asc" else items[::-1]))
 
 
 def begin_conversation(document: JsonObject, reading: Reading) -> JsonObject:
@@ -54,14 +47,14 @@ def begin_conversation(document: JsonObject, reading: Reading) -> JsonObject:
         "created_at": int(time.time()),
         "metadata": body.metadata or {},
     }
-    reading.earlier.keep(conversation, None, list(map(with_id, body.items or [])))
+    reading.remembered.keep(reading.owner, conversation, None, list(map(with_id, body.items or [])))
     return conversation
 
 
 def add_items(document: JsonObject, reading: Reading) -> JsonObject:
     """Further items of a conversation, as they were added. Raises: ApiError 400; 404 for no such conversation."""
     items = list(map(with_id, typed(ConversationBody, document).items or []))
-    reading.earlier.extend(reading.path_id, items)
+    reading.remembered.extend(reading.owner, reading.path_id, items)
     return listed(items)
 
 

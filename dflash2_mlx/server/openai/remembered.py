@@ -4,7 +4,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dflash2_mlx.server.body import JsonObject
 from dflash2_mlx.server.errors import ApiError
@@ -23,17 +23,38 @@ class Entry:
     nbytes: int = 0
 
 
-@dataclass(slots=True)
 class Remembered:
-    """The entries of all owners; those that were not used for longest go first."""
+    """The responses and conversations of all owners, who are told by their keys; the least used ones go first."""
 
-    entries: OrderedDict[tuple[str, str], Entry] = field(default_factory=OrderedDict)
-    nbytes: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self.entries: OrderedDict[tuple[str, str], Entry] = OrderedDict()
+        self.nbytes = 0
+        self._lock = threading.RLock()  # requests are read on one thread, and answered on another
 
-    def put(self, key: tuple[str, str], entry: Entry) -> None:
-        """Keep `entry` in place of an earlier one, unless it is too large for all of it."""
-        with self.lock:
+    def entry(self, owner: str, identity: str) -> Entry:
+        """A response or a conversation, which is used by this. Raises: ApiError 404."""
+        with self._lock:
+            entry = self.entries.get((owner, identity))
+            if entry is None:
+                raise _forgotten(identity)
+            self.entries.move_to_end((owner, identity))
+            return entry
+
+    def item(self, owner: str, identity: str) -> Item:
+        """One item of what was said. Raises: ApiError 404."""
+        with self._lock:
+            kept = [entry for (whose, _), entry in self.entries.items() if whose == owner]
+        found = (item for entry in reversed(kept) for item in reversed(entry.items) if item.get("id") == identity)
+        if (item := next(found, None)) is None:
+            raise _forgotten(identity)
+        return item
+
+    def keep(self, owner: str, document: JsonObject, before: Entry | None, items: Sequence[Item]) -> None:
+        """Keep a document under its id, with what was said `before` and the further `items`, unless it is too large."""
+        earlier, earlier_bytes = (before.items, before.nbytes) if before else ((), 0)
+        entry = Entry(document, (*earlier, *items), earlier_bytes + len(to_json([document, *items])))
+        key = (owner, str(document["id"]))
+        with self._lock:
             self._drop(key)
             if entry.nbytes <= MOST_BYTES:
                 self.entries[key] = entry
@@ -41,67 +62,22 @@ class Remembered:
             while self.nbytes > MOST_BYTES or len(self.entries) > MOST_ENTRIES:
                 self._drop(next(iter(self.entries)))
 
-    def get(self, key: tuple[str, str]) -> Entry | None:
-        """The entry, which is used by this."""
-        with self.lock:
-            if key in self.entries:
-                self.entries.move_to_end(key)
-            return self.entries.get(key)
+    def extend(self, owner: str, identity: str, items: Sequence[Item]) -> None:
+        """Keep further items of a conversation. Raises: ApiError 404."""
+        with self._lock:
+            entry = self.entry(owner, identity)
+            self.keep(owner, entry.document, entry, items)
 
-    def item(self, owner: str, identity: str) -> Item | None:
-        """The owner's item of this id."""
-        with self.lock:
-            kept = [entry for (whose, _), entry in self.entries.items() if whose == owner]
-        found = (item for entry in reversed(kept) for item in reversed(entry.items) if item.get("id") == identity)
-        return next(found, None)
+    def forget(self, owner: str, identity: str) -> JsonObject:
+        """Drop a response or a conversation; its document. Raises: ApiError 404."""
+        with self._lock:
+            entry = self.entry(owner, identity)
+            self._drop((owner, identity))
+            return entry.document
 
-    def drop(self, key: tuple[str, str]) -> bool:
-        """Forget the entry; whether there was one."""
-        with self.lock:
-            return self._drop(key)
-
-    def _drop(self, key: tuple[str, str]) -> bool:
+    def _drop(self, key: tuple[str, str]) -> None:
         entry = self.entries.pop(key, None)
         self.nbytes -= entry.nbytes if entry else 0
-        return entry is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What one owner, told by the key that a request carries, may ask for."""
-
-    all: Remembered
-    owner: str
-
-    def entry(self, identity: str) -> Entry:
-        """A response or a conversation. Raises: ApiError 404 where it was never kept, or is forgotten."""
-        entry = self.all.get((self.owner, identity))
-        if entry is None:
-            raise _forgotten(identity)
-        return entry
-
-    def item(self, identity: str) -> Item:
-        """One item of what was said. Raises: ApiError 404."""
-        item = self.all.item(self.owner, identity)
-        if item is None:
-            raise _forgotten(identity)
-        return item
-
-    def keep(self, document: JsonObject, before: Entry | None, items: Sequence[Item]) -> None:
-        """Keep a document under its id, with what was said `before` and the further `items`."""
-        earlier, earlier_bytes = (before.items, before.nbytes) if before else ((), 0)
-        nbytes = earlier_bytes + len(to_json([document, *items]))
-        self.all.put((self.owner, str(document["id"])), Entry(document, (*earlier, *items), nbytes))
-
-    def extend(self, identity: str, items: Sequence[Item]) -> None:
-        """Keep further items of a conversation. Raises: ApiError 404."""
-        entry = self.entry(identity)
-        self.keep(entry.document, entry, items)
-
-    def forget(self, identity: str) -> None:
-        """Raises: ApiError 404 where there is nothing to forget."""
-        if not self.all.drop((self.owner, identity)):
-            raise _forgotten(identity)
 
 
 def with_id(item: Item) -> Item:

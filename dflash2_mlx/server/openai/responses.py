@@ -12,7 +12,7 @@ from dflash2_mlx.server.dialect import Heading, Prepared, Writer, answering
 from dflash2_mlx.server.errors import ApiError, invalid, unsupported
 from dflash2_mlx.server.fields import engine_params, read_fields, reasoning_word, sampling_params
 from dflash2_mlx.server.openai.bodies import ResponsesBody
-from dflash2_mlx.server.openai.remembered import Earlier, Entry, Item, with_id
+from dflash2_mlx.server.openai.remembered import Entry, Item, with_id
 from dflash2_mlx.server.openai.responses_input import Offer, chat_messages, items_of
 from dflash2_mlx.server.openai.tool_choice import offered_tools
 from dflash2_mlx.server.reading import Reading
@@ -34,7 +34,7 @@ def read_response(document: JsonObject, reading: Reading) -> Prepared:
     body, model = read_fields(ResponsesBody, document, reading, *_REFUSED), reading.model
     _refuse(body)
     goes_on = body.previous_response_id or body.conversation_id
-    before = reading.earlier.entry(goes_on) if goes_on else None
+    before = reading.remembered.entry(reading.owner, goes_on) if goes_on else None
     given, offer = items_of(body.input, reading), Offer()
     offer.add(body.tools or [], "tools", reading)
     leading: list[Message] = [{"role": "system", "content": body.instructions}] if body.instructions else []
@@ -45,7 +45,7 @@ def read_response(document: JsonObject, reading: Reading) -> Prepared:
     sampling = sampling_params(body, model)
     engine = engine_params(len(prompt.tokens), body.max_output_tokens, reading, "max_output_tokens")
     tally = Tally.of(prompt, model, "parallel_tool_calls is false" if body.parallel_tool_calls is False else None)
-    echo, keep = _echo(body), _keeper(body, reading.earlier, before, given)
+    echo, keep = _echo(body), _keeper(body, reading, before, given)
     writer = ResponsesWriter(Heading(model.name, "resp_"), tally, echo, offer, keep)
     request = Request(prompt, sampling, engine, TextParams(tools=offer.read_by(tools)))
     return Prepared(answering(request), writer, bool(body.stream))
@@ -66,16 +66,16 @@ def _refuse(body: ResponsesBody) -> None:
         raise unsupported("text.format", f"{str(kind)[:40]!r} cannot be enforced yet. Ask for it in the prompt.")
 
 
-def _keeper(body: ResponsesBody, earlier: Earlier, before: Entry | None, given: Sequence[Item]) -> Keep:
+def _keeper(body: ResponsesBody, reading: Reading, before: Entry | None, given: Sequence[Item]) -> Keep:
     """What is done with the finished response."""
 
     def keep(response: JsonObject) -> None:
         said = [*map(with_id, given), *cast(list[Item], response["output"])]
         if body.store is not False:
-            earlier.keep(response, before, said)
+            reading.remembered.keep(reading.owner, response, before, said)
         if body.conversation_id is not None:
             with contextlib.suppress(ApiError):  # it was forgotten meanwhile
-                earlier.extend(body.conversation_id, said)
+                reading.remembered.extend(reading.owner, body.conversation_id, said)
 
     return keep
 

@@ -78,7 +78,7 @@ def items_of(given: str | Sequence[Item], reading: Reading) -> list[Item]:
     """The input as items, those that are referred to in their place. Raises: ApiError 404 for a forgotten one."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
-    return [reading.earlier.item(str(item.get("id"))) if _refers(item) else item for item in given]
+    return [reading.remembered.item(reading.owner, str(item.get("id"))) if _refers(item) else item for item in given]
 
 
 def chat_messages(items: Sequence[Item], offer: Offer, reading: Reading) -> list[Message]:
