@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: run test test-all check install clean bench-peers
+.PHONY: run test test-slow test-all check install clean bench-peers
 
 $(BIN)/dflash2-mlx: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: https://www.python.org/downloads/"; exit 1; }
@@ -23,10 +23,12 @@ run: install  ## answer prompts with the bundled pair, beside plain decoding
 	$(BIN)/python scripts/first_run.py
 
 test: $(VENV)/.dev  ## the fast tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest -n 2
+test-slow: $(VENV)/.dev  ## the slow sweeps
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+test-all: test test-slow  ## all tests
 
 check: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .

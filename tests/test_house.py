@@ -4,7 +4,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -66,6 +66,25 @@ def short(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def each(paths: list[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test of all `paths`, which names every file that fails."""
+
+    def over(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failures = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as failure:
+                    failures.append(str(failure).splitlines()[0])
+            assert not failures, "\n".join(failures)
+
+        test.__name__ = check.__name__
+        return test
+
+    return over
+
+
 def part_of(path: Path) -> str:
     """The layer part of a package file: its folder or its own name."""
     return path.relative_to(ROOT / PACKAGE).parts[0].removesuffix(".py")
@@ -107,7 +126,7 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+@each(PACKAGE_FILES)
 def test_a_file_imports_only_from_the_layers_below_it(path):
     part = part_of(path)
     assert part in RANK or part in DATA, f"{part} has no layer: add it to LAYERS"
@@ -118,7 +137,7 @@ def test_a_file_imports_only_from_the_layers_below_it(path):
             assert below == part or RANK[below] < RANK[part], f"{short(path)} imports {name}"
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+@each(PACKAGE_FILES)
 def test_heavy_packages_are_imported_only_where_the_house_allows_it(path):
     for name in imports(path):
         allowed = MAY_IMPORT.get(name.split(".")[0])
@@ -127,7 +146,7 @@ def test_heavy_packages_are_imported_only_where_the_house_allows_it(path):
             assert (part_of(path) in allowed and file not in NO_MLX) or file in allowed, f"{short(path)} imports {name}"
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=short)
+@each(PACKAGE_FILES)
 def test_json_from_outside_is_read_in_one_way(path):
     if path.relative_to(ROOT / PACKAGE).as_posix() not in OWN_JSON:
         assert not {"loads", "load"} & set(called_on(path, "json")), f"{short(path)}: use parse_json"
@@ -148,7 +167,7 @@ def test_no_two_files_import_each_other_in_a_circle():
     assert not below, f"a circle runs through {sorted(below)}"
 
 
-@pytest.mark.parametrize("path", ALL_FILES, ids=short)
+@each(ALL_FILES)
 def test_files_and_functions_are_short(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MOST_FILE_LINES, f"{short(path)} has {lines} lines"
@@ -157,7 +176,7 @@ def test_files_and_functions_are_short(path):
         assert length <= MOST_FUNCTION_LINES, f"{short(path)}:{function.lineno} {function.name} has {length} lines"
 
 
-@pytest.mark.parametrize("path", [p for p in PACKAGE_FILES if part_of(p) != "cli"], ids=short)
+@each([p for p in PACKAGE_FILES if part_of(p) != "cli"])
 def test_functions_take_at_most_five_parameters_and_pass_no_loose_options_on(path):
     for function in set(functions(path)) - described(path):
         arguments = function.args
@@ -168,13 +187,13 @@ def test_functions_take_at_most_five_parameters_and_pass_no_loose_options_on(pat
         assert arguments.kwarg is None, f"{where} takes **{arguments.kwarg.arg if arguments.kwarg else ''}"
 
 
-@pytest.mark.parametrize("path", ALL_FILES, ids=short)
+@each(ALL_FILES)
 def test_no_module_is_named_after_nothing(path):
     words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.lower().split("_")}
     assert not words & FORBIDDEN_NAMES, short(path)
 
 
-@pytest.mark.parametrize("path", [p for p in PACKAGE_FILES if p.read_text(encoding="utf-8").strip()], ids=short)
+@each([p for p in PACKAGE_FILES if p.read_text(encoding="utf-8").strip()])
 def test_every_file_of_the_package_says_what_it_knows(path):
     assert ast.get_docstring(tree(path)), f"{short(path)} has no docstring"
 

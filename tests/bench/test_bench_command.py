@@ -186,7 +186,7 @@ INTERRUPTED = {
 
 
 @pytest.mark.parametrize(
-    "command", ["check", "soak", *(pytest.param(c, marks=pytest.mark.slow) for c in ("run", "sweep"))]
+    "command", ["check", *(pytest.param(c, marks=pytest.mark.slow) for c in ("run", "sweep", "soak"))]
 )
 def test_ctrl_c_shows_what_was_measured_so_far(cli, monkeypatch, tmp_path, command):
     place, number, arguments = INTERRUPTED[command]

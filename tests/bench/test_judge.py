@@ -56,8 +56,11 @@ SAMPLINGS = {
 }
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_the_margin_is_the_bias_that_turns_the_choice(pair, sampling):
+@pytest.mark.parametrize(
+    "name", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in SAMPLINGS if name != "all")]
+)
+def test_the_margin_is_the_bias_that_turns_the_choice(pair, name):
+    sampling = SAMPLINGS[name]
     """A bias against the token taken that is a little less changes nothing, a little more brings the runner-up."""
     asked = request(STORY, 4, **sampling)
     own = plain_tokens(pair, asked)
@@ -73,6 +76,7 @@ def test_the_margin_is_the_bias_that_turns_the_choice(pair, sampling):
     assert margin is not None and taken(-margin + 0.01) == own[at] and taken(-margin - 0.01) == other != own[at]
 
 
+@pytest.mark.slow
 def test_a_token_that_a_filter_left_out_is_at_least_as_far_as_the_edge_of_the_filter(pair):
     """A seed whose noise would have taken it: only the filter stands between."""
     asked = request(STORY, 1, temperature=1.0, top_k=1)

@@ -60,7 +60,7 @@ def test_a_logit_bias_is_honoured(cli, stored):
     assert set(answer["tokens"]) == {65}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9])
+@pytest.mark.parametrize("count", [0, 7, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 8, 9))])
 def test_max_tokens_is_exact(cli, stored, count):
     answer = json.loads(cli(*ask(stored, "hi", "--max-tokens", count, "--json")).out)
     assert answer["completion_tokens"] == count and answer["finish_reason"] == "length"

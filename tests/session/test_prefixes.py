@@ -172,7 +172,9 @@ def test_an_answer_that_cannot_be_opened_or_closed_leaves_the_cache_usable(hybri
     assert run(session, second).tokens == run(Session(hybrid), second).tokens
 
 
-@pytest.mark.parametrize("drafter_layers", ["sliding_attention", "full_attention"])
+@pytest.mark.parametrize(
+    "drafter_layers", ["sliding_attention", pytest.param("full_attention", marks=pytest.mark.slow)]
+)
 def test_a_retry_after_a_long_answer_gives_back_what_the_answer_held(tmp_path, drafter_layers):
     drafter = write_drafter(tmp_path / "drafter", layer_types=[drafter_layers] * 2)
     pair = load(str(write_target(tmp_path / "target", "qwen3")), str(drafter))
@@ -290,7 +292,8 @@ def test_random_conversations_with_edits_and_interruptions_stay_exact(pair, seed
 QUESTIONS = ("Who are you?", "What is the capital of France?", "Count to ten in Korean.")
 
 
-@pytest.mark.parametrize("reasoning", ["off", pytest.param("low", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reasoning", ["off", "low"])
 def test_the_bundled_pair_remembers_a_conversation(demo, reasoning):
     """New tokens of a turn: its own, the template's glue, and the end of the answer before, which was the anchor."""
     session, messages, seen = Session(demo, cache_bytes=PLENTY), [], 0

@@ -123,6 +123,7 @@ def test_sampling_defaults_come_from_the_generation_config(tmp_path):
     assert (known.temperature, known.top_p, known.top_k, known.seed) == (0.7, 0.8, 20, None)
 
 
+@pytest.mark.slow
 def test_an_unquantised_drafter_is_quantised_on_load_and_changes_no_greedy_token(tmp_path, pair):
     target, drafter = write_target(tmp_path / "target"), write_drafter(tmp_path / "drafter")
     packed = load(str(target), str(drafter), draft_bits=8)

@@ -134,7 +134,11 @@ def test_a_pass_takes_about_a_second_and_is_never_shorter_than_the_chip_likes():
 
 
 @pytest.mark.parametrize(
-    ("least", "chunk", "passes"), [(64, None, [512, 88]), (1024, None, [600]), (64, 300, [300, 300])]
+    ("least", "chunk", "passes"),
+    [
+        (64, None, [512, 88]),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1024, None, [600]), (64, 300, [300, 300]))),
+    ],
 )
 def test_a_prompt_is_taken_in_by_512_rows_where_the_chip_wants_no_more_and_none_are_given(least, chunk, passes):
     target, found, done = fast(tiny_target("qwen3"), least), [], 0
