@@ -78,7 +78,6 @@ class WidthPolicy:
         self._tried = [0.0] * (widest - 1)
         self._times: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in range(widest)]
         self._timed_at = [0] * widest
-        self._unseen = set(range(1, widest + 1))  # widths of which no round was seen
         self._round, self._since_probe, self._gap, self._probes_left = 0, 0, _FIRST_GAP, 0
         self._last: float | None = None
         self._plain = False  # whether the last round was a plain step
@@ -116,11 +115,8 @@ class WidthPolicy:
         """
         now, plain, self._round = self._clock(), rows == 1, self._round + 1
         if self._last is not None and (self._plain or not plain):
-            if rows in self._unseen:  # the first may have waited for kernels to be compiled
-                self._unseen.remove(rows)
-            else:
-                self._times[rows - 1].append(now - self._last)
-                self._timed_at[rows - 1] = self._round
+            self._times[rows - 1].append(now - self._last)
+            self._timed_at[rows - 1] = self._round
         self._last, self._plain = now, plain
         self._learn(rows, accepted)
         if self._probes_left > 1:
@@ -194,5 +190,5 @@ class WidthPolicy:
 
     def _try(self, rows: int, timed: int) -> int:
         """`rows`, until so many rounds of them were timed."""
-        self._probes_left = timed + (rows == 1) + (rows in self._unseen)
+        self._probes_left = timed + (rows == 1)
         return rows

@@ -60,9 +60,8 @@ SAMPLINGS = {
     "name", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in SAMPLINGS if name != "all")]
 )
 def test_the_margin_is_the_bias_that_turns_the_choice(pair, name):
-    sampling = SAMPLINGS[name]
     """A bias against the token taken that is a little less changes nothing, a little more brings the runner-up."""
-    asked = request(STORY, 4, **sampling)
+    asked = request(STORY, 4, **SAMPLINGS[name])
     own = plain_tokens(pair, asked)
     at = max(i for i, token in enumerate(own) if token not in own[:i])
 
